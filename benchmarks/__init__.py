@@ -1,1 +1,1 @@
-"""Measures ci-bench itself: how often its verdicts are right, what they cost, and how far the judge scales."""
+"""Measures ci-bench itself: how often verdicts are right, their cost, and the judge's scale."""

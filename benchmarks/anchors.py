@@ -1,9 +1,9 @@
-"""The decision rules of other tools, beside which ours is scored.
+"""Decision rules of other tools, with which ours is compared.
 
-Owns the rules only, reduced to what decides. Every one is given the kindest layout: both arms
-interleaved in the same processes of the same job. None has a history, and none was built to gate
-fifty cases at once. Samples are ``100 ln(seconds)``, [runs, cases, launches, samples]; answers are
-true where head is called slower.
+Owns the rules only, reduced to the decision. Each has its best layout: both arms interleaved in the
+same processes of the same job. None has a history, and none was built to gate fifty cases together.
+Samples are ``100 ln(seconds)``, [runs, cases, launches, samples]; answers are true if head is
+called slower.
 """
 
 import math
@@ -20,7 +20,7 @@ from benchmarks.noise_models import Singles
 Flags = NDArray[np.bool_]
 Counts = NDArray[np.intp]
 Answer = tuple[Flags, Counts]
-"""Which cases are called slower, and how many launches each used."""
+"""The cases that are called slower, and the number of launches that each used."""
 
 _LEVEL = 0.05
 _NVBENCH_GAP = 0.5
@@ -42,7 +42,7 @@ def _all_used(flags: Flags, base: Singles) -> Answer:
 
 
 def _ratio(limit: float, centre: Callable[..., Singles]) -> Callable[[Singles, Singles], Answer]:
-    """Slower where the ratio of two single figures is beyond `limit`."""
+    """Return a rule: slower if the ratio of two single figures is beyond `limit`."""
 
     def decide(base: Singles, head: Singles) -> Answer:
         difference = centre(head[..., 0, :], axis=-1) - centre(base[..., 0, :], axis=-1)
@@ -52,14 +52,20 @@ def _ratio(limit: float, centre: Callable[..., Singles]) -> Callable[[Singles, S
 
 
 def _mann_whitney(base: Singles, head: Singles) -> Answer:
-    """As benchstat: one value per run of the binary, two-sided Mann-Whitney at 0.05, no threshold."""
-    one, two = base.mean(axis=-1), head.mean(axis=-1)
-    p, sign = _rank_sum(one, two)
+    """Decide as benchstat: one value per run of the binary, two-sided Mann-Whitney at 0.05.
+
+    It has no threshold.
+    """
+    base_means, head_means = base.mean(axis=-1), head.mean(axis=-1)
+    p, sign = _rank_sum(base_means, head_means)
     return _all_used((p < _LEVEL) & (sign > 0), base)
 
 
 def _rank_sum(base: Singles, head: Singles) -> tuple[Singles, Singles]:
-    """Two-sided p by the normal approximation with continuity correction, and which side is higher, over the last axis."""
+    """Return the two-sided p of the rank sums over the last axis, and which side is higher.
+
+    By the normal approximation with continuity correction.
+    """
     n = base.shape[-1]
     wins = np.sum(head[..., :, None] > base[..., None, :], axis=(-2, -1))
     centred = wins - n * n / 2
@@ -70,25 +76,34 @@ def _rank_sum(base: Singles, head: Singles) -> tuple[Singles, Singles]:
 
 
 def _student(base: Singles, head: Singles) -> Answer:
-    """As `pyperf compare_to`: t test at 95 % over all values of all processes, as if they were independent."""
-    one, two = (side.reshape(*side.shape[:-2], -1) for side in (base, head))
-    n = one.shape[-1]
-    error = np.sqrt((one.var(axis=-1, ddof=1) + two.var(axis=-1, ddof=1)) / n)
+    """Decide as `pyperf compare_to`: a t test at 95 % over all values of all processes.
+
+    The values are treated as if they were independent.
+    """
+    base_values, head_values = (side.reshape(*side.shape[:-2], -1) for side in (base, head))
+    n = base_values.shape[-1]
+    error = np.sqrt((base_values.var(axis=-1, ddof=1) + head_values.var(axis=-1, ddof=1)) / n)
     limit = float(stdtrit(2 * n - 2, 1 - _LEVEL / 2))
-    return _all_used(np.asarray(two.mean(axis=-1) - one.mean(axis=-1) > limit * error), base)
+    return _all_used(
+        np.asarray(head_values.mean(axis=-1) - base_values.mean(axis=-1) > limit * error), base
+    )
 
 
 def _overlap(base: Singles, head: Singles) -> Answer:
-    """As nvbench-compare: slower if the intervals [least, upper quartile] don't touch and lie at least 0.5 % apart."""
+    """Decide as nvbench-compare.
+
+    Head is slower if the intervals [least, upper quartile] don't touch and are at least 0.5 %
+    apart.
+    """
     gap = head[..., 0, :].min(axis=-1) - np.quantile(base[..., 0, :], 0.75, axis=-1)
     return _all_used(np.asarray(gap > _NVBENCH_GAP), base)
 
 
 def _pinpoint(different: float) -> Callable[[Singles, Singles], Answer]:
-    """Pinpoint: ten attempts a side and ten more while unknown; p is the lesser of Kolmogorov-Smirnov and Mann-Whitney.
+    """Return Pinpoint's rule: ten attempts a side and ten more while unknown.
 
-    Different at 0.01 in Pinpoint itself. Its table for "same" is simulated; unknown is taken to end
-    at 0.25 here.
+    p is the lesser of Kolmogorov-Smirnov and Mann-Whitney. Different at 0.01 in Pinpoint itself.
+    Its table for "same" is simulated; unknown is taken to end at 0.25 here.
     """
     return partial(_attempts, different)
 
@@ -98,9 +113,9 @@ def _attempts(different: float, base: Singles, head: Singles) -> Answer:
     used = np.zeros(base.shape[:2], dtype=np.intp)
     going = ~flags
     for attempts in range(_PINPOINT_ATTEMPTS, base.shape[2] + 1, _PINPOINT_ATTEMPTS):
-        one, two = base[going, :attempts, 0], head[going, :attempts, 0]
-        p, sign = _rank_sum(one, two)
-        p = np.minimum(p, _smirnov(one, two))
+        base_used, head_used = base[going, :attempts, 0], head[going, :attempts, 0]
+        p, sign = _rank_sum(base_used, head_used)
+        p = np.minimum(p, _smirnov(base_used, head_used))
         used[going] = attempts
         flags[going] = (p <= different) & (sign > 0)
         going[going] = (p > different) & (p <= _PINPOINT_UNKNOWN)
@@ -108,9 +123,9 @@ def _attempts(different: float, base: Singles, head: Singles) -> Answer:
 
 
 def _smirnov(base: Singles, head: Singles) -> Singles:
-    """The exact two-sided two-sample p for equal sizes: ``2 sum_j (-1)^(j-1) C(2n, n - jk) / C(2n, n)`` for D = k / n.
+    """Return the exact two-sided two-sample p for equal sizes.
 
-    Gnedenko & Korolyuk 1951;
+    ``2 sum_j (-1)^(j-1) C(2n, n - jk) / C(2n, n)`` for D = k / n: Gnedenko & Korolyuk 1951,
     https://en.wikipedia.org/wiki/Kolmogorov-Smirnov_test#Two-sample_Kolmogorov-Smirnov_test.
     """
     n = base.shape[-1]

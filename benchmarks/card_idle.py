@@ -1,17 +1,16 @@
-"""How long a card stands idle while a gate has open cases: the gates of `card_quality`, on the machine's own clock.
+"""Measures the idle time of a card while a gate has open cases: the gates of `card_quality`.
 
 Run as ``python -m benchmarks.card_idle [--cases N] [--step-s S] [--usual] [--json FILE]``. One
 paired gate of unchanged code, uncalibrated, by the command, on the simulated card of the tests.
-Kernels take as long as they say; processes, imports and hand-overs take what they take on this
-machine, which has to be quiet. Whoever watches looks at the card's queue every `LOOK_S`. Samples
-are the short and few ones of `card_quality`, or with ``--usual`` those that a gate takes where
-nobody says otherwise.
+Kernels take as long as they are set to; processes, imports and hand-overs take the time of this
+machine, which has to be quiet. A thread looks at the card's queue every `LOOK_S`. Samples are the
+short and few ones of `card_quality`, or with ``--usual`` the default ones of a gate.
 
 The idle share is of the time from the first kernel that was queued to the end of the last one. Its
-stretches are told apart by how long they are, since that says what makes them: beside samples the
-host queues and waits (under 10 ms); turns are handed over, and the monitor looks (under 0.1 s);
-where there are seconds, processes start, or a case is checked. Where the time of the command went
-by phase is what its documents say of it, of both sides together.
+stretches are classed by length, which shows their cause: between samples the host queues and waits
+(under 10 ms); turns are handed over, and the monitor looks (under 0.1 s); in seconds, processes
+start, or a case is checked. The time of the command by phase is from its documents, of both sides
+together.
 """
 
 import argparse
@@ -35,7 +34,7 @@ from ci_bench.report.time_spent import time_spent
 sys.path.append(str(FIXTURE))
 
 STEP_S = 0.004
-"""How long a chain of `KERNELS` kernels is at work."""
+"""Seconds that a chain of `KERNELS` kernels is at work."""
 LOOK_S = 0.002
 BOUNDS = {
     "under 10 ms": 0.01,
@@ -48,7 +47,7 @@ BOUNDS = {
 
 @dataclass
 class Idle:
-    """What was seen of a queue: between its first kernel and its last, seconds at work, and each idle stretch (s)."""
+    """Observed queue of a card: its first and last kernel, seconds at work, idle stretches (s)."""
 
     first_s: float | None = None
     last_s: float = 0.0
@@ -56,7 +55,11 @@ class Idle:
     stretches: list[float] = field(default_factory=list)
 
     def see(self, busy_until_s: float, busy_s: float) -> None:
-        """What is queued at some moment: when it will be worked off, and for how long kernels will have run by then, in all."""
+        """Note the queue at some moment.
+
+        `busy_until_s` is when it will be worked off, and `busy_s` for how long kernels will have
+        run by then, in all.
+        """
         if busy_s <= self.busy_s:
             return
         if self.first_s is None:
@@ -68,21 +71,21 @@ class Idle:
 
     @property
     def wall_s(self) -> float:
-        """From the first kernel to the end of the last."""
+        """Seconds from the first kernel to the end of the last."""
         return self.last_s - (self.first_s or 0.0)
 
     @property
     def share(self) -> float:
-        """Of that time, how much the queue was empty."""
+        """Share of that time in which the queue was empty."""
         return 1.0 - self.busy_s / self.wall_s if self.wall_s else 0.0
 
     def classes(self) -> dict[str, tuple[int, float]]:
-        """How many stretches of each class there were, and the seconds of all."""
-        least, found = 0.0, {}
+        """Return the number of stretches of each class, and their seconds."""
+        least, by_class = 0.0, {}
         for name, most in BOUNDS.items():
-            inside = [one for one in self.stretches if least <= one < most]
-            found[name], least = (len(inside), sum(inside)), most
-        return found
+            inside = [stretch for stretch in self.stretches if least <= stretch < most]
+            by_class[name], least = (len(inside), sum(inside)), most
+        return by_class
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,44 +100,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         config = CONFIG.replace(SHORT, "") if arguments.usual else CONFIG
-        seen, found = _watched(
-            Path(folder), arguments.cases, step_s=arguments.step_s, config=config
-        )
+        idle, gate = _watched(Path(folder), arguments.cases, step_s=arguments.step_s, config=config)
     rows = [
         {
             "idle for": name,
             "times": f"{count:,}",
             "s": f"{seconds:.1f}",
-            "of the wall time": f"{seconds / seen.wall_s:.1%}",
+            "of the wall time": f"{seconds / idle.wall_s:.1%}",
         }
-        for name, (count, seconds) in seen.classes().items()
+        for name, (count, seconds) in idle.classes().items()
     ]
     spent = [
         {"stage": stage, "phase": phase, "s of both sides": f"{sum(seconds):.1f}"}
-        for stage, phase, seconds in found["spent"][:12]
+        for stage, phase, seconds in gate["spent"][:12]
     ]
-    said = f"idle {seen.share:.1%} of {seen.wall_s:.1f} s; the command took {found['wall_s']:.1f} s"
+    summary = (
+        f"idle {idle.share:.1%} of {idle.wall_s:.1f} s; the command took {gate['wall_s']:.1f} s"
+    )
     title = (
         f"The card in a gate of {arguments.cases} cases, steps of {1e3 * arguments.step_s:g} ms:"
-        f" {said}"
+        f" {summary}"
     )
     text = "\n\n".join([render(title, rows), render("Where the time went", spent)])
-    asked = {"cases": arguments.cases, "step_s": arguments.step_s, "usual": arguments.usual}
-    publish(text, {"idle": asdict(seen), "share": seen.share, **asked, **found}, arguments.json)
+    options = {"cases": arguments.cases, "step_s": arguments.step_s, "usual": arguments.usual}
+    publish(text, {"idle": asdict(idle), "share": idle.share, **options, **gate}, arguments.json)
     return 0
 
 
 def _watched(
     folder: Path, cases: int, *, step_s: float, config: str
 ) -> tuple[Idle, Mapping[str, Any]]:
-    own = {"uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"}
+    identity = {"uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"}
     (folder / "card.json").write_text(
-        json.dumps({"least_kernel_s": step_s / KERNELS} | own), encoding="utf-8"
+        json.dumps({"least_kernel_s": step_s / KERNELS} | identity), encoding="utf-8"
     )
     start(folder)
     for _ in range(2):
         commit(folder / "repository", KERNELS, cases, config)
-    card, seen, ended = (
+    card, idle, ended = (
         import_module("simulated_card").Card.open(folder / "card.json"),
         Idle(),
         threading.Event(),
@@ -142,7 +145,7 @@ def _watched(
 
     def watch() -> None:
         while not ended.wait(LOOK_S):
-            seen.see(card.busy_until, card.busy_s)
+            idle.see(card.busy_until, card.busy_s)
 
     watching = threading.Thread(target=watch)
     watching.start()
@@ -169,7 +172,7 @@ def _watched(
         for name in ("base/results.json", "results.json")
     ]
     spent = time_spent(sides)
-    return seen, {
+    return idle, {
         "wall_s": wall_s,
         "exit_code": done.returncode,
         "sampled_s": spent.sampled_s,

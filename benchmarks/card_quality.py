@@ -1,16 +1,16 @@
-"""How often a gate on a GPU is right: `ci-bench gate`, from the command line on, on the simulated card of the tests.
+"""Measures how often a gate on a GPU is right: `ci-bench gate` on the tests' simulated card.
 
 Run as ``python -m benchmarks.card_quality [--unchanged N] [--planted N] [--cases N] --keep FILE``.
 Each gate measures both commits of a small repository in turns, by the default policy, with the
 machine's calibration. A case is a chain of twenty kernels; planted is one more in each (+5 %). The
-card and the host's time are simulated (`tests/fixtures/simulated_device`, `host_s`), so that a gate
-costs what its processes do, and what else the machine does changes no sample; all else is the
-product. The spread is drawn anew: 0.3 % between processes (0.42 % between the sides of a launch), 1
-% between kernels.
+card and the host's time are simulated (`tests/fixtures/simulated_device`, `host_s`), so a gate
+costs the time of its processes, and other work on the machine changes no sample; everything else is
+the product. Each gate draws the spread again: 0.3 % between processes (0.42 % between the sides of
+a launch), 1 % between kernels.
 
-A gate of unchanged code gives a false alarm where any time of any case is `regressed` or
-`suspected`, or the job fails. Each gate is a line of FILE as soon as it is over; without
-``--unchanged`` and ``--planted`` the table of all its lines is printed.
+A gate of unchanged code gives a false alarm if any time of any case is `regressed` or `suspected`,
+or the job fails. Each gate is a line of FILE as soon as it is over; without ``--unchanged`` and
+``--planted`` the table of all its lines is printed.
 """
 
 import argparse
@@ -82,17 +82,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
-    """A row for each number of cases, of unchanged and of planted code."""
+    """Yield a row for each number of cases, of unchanged and of planted code."""
     for planted, cases in sorted({(line["planted"], line["cases"]) for line in lines}):
         gates = [line for line in lines if (line["planted"], line["cases"]) == (planted, cases)]
         every = Counter(verdict for gate in gates for verdict in gate["verdicts"].values())
         alarms = sum(is_alarm(gate) for gate in gates)
-        found, most = every["regressed"], every.total()
+        regressed, most = every["regressed"], every.total()
         yield {
             "code": "+5 %" if planted else "unchanged",
             "gates": f"{len(gates)} of {cases} cases" if cases > 1 else f"{len(gates)} of 1 case",
             "gates that are red": _share(alarms, len(gates)),
-            "cases regressed": _share(found, most),
+            "cases regressed": _share(regressed, most),
             "all verdicts": ", ".join(
                 f"{verdict} {count}" for verdict, count in sorted(every.items())
             ),
@@ -102,7 +102,7 @@ def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
 
 
 def is_alarm(gate: Mapping[str, Any]) -> bool:
-    """Whether the job failed, or anything of it is said to be worse."""
+    """Return whether the job failed, or any metric is reported as worse."""
     return gate["exit_code"] != 0 or bool(
         {"regressed", "suspected"} & set(gate["verdicts"].values())
     )
@@ -114,10 +114,10 @@ def _share(count: int, of: int) -> str:
 
 
 def _judge(folder: Path, arguments: argparse.Namespace) -> None:
-    own = {
+    identity = {
         "uuid": f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"
-    }  # which the lock goes by, so that nobody is waited for
-    (folder / "card.json").write_text(json.dumps(CARD | own), encoding="utf-8")
+    }  # which the lock goes by, so that no one is waited for
+    (folder / "card.json").write_text(json.dumps(CARD | identity), encoding="utf-8")
     repository = start(folder)
     commit(repository, KERNELS, arguments.cases)
     began = time.monotonic()
@@ -132,19 +132,21 @@ def _judge(folder: Path, arguments: argparse.Namespace) -> None:
         )
         if done.returncode:
             raise RuntimeError(done.stderr)
-    left = {False: arguments.unchanged, True: arguments.planted}
-    while any(left.values()) and time.monotonic() < began + arguments.until:
-        planted = left[True] * max(1, arguments.unchanged) > left[False] * max(1, arguments.planted)
-        left[planted] -= 1
+    remaining = {False: arguments.unchanged, True: arguments.planted}
+    while any(remaining.values()) and time.monotonic() < began + arguments.until:
+        planted = remaining[True] * max(1, arguments.unchanged) > remaining[False] * max(
+            1, arguments.planted
+        )
+        remaining[planted] -= 1
         commit(repository, KERNELS, arguments.cases)
         commit(repository, KERNELS + planted, arguments.cases)
         line = _gate(folder, planted=planted, cases=arguments.cases)
-        with arguments.keep.open("a", encoding="utf-8") as kept:
-            kept.write(json.dumps(line) + "\n")
+        with arguments.keep.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
 
 
 def _gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
-    """One gate, as a line: of each case the worst verdict that a time of it got."""
+    """Run one gate; return it as a line, with the worst verdict of each case's times."""
     began, out = time.monotonic(), folder / "out"
     (out / "comparison.json").unlink(missing_ok=True)
     done = ci_bench(
@@ -176,7 +178,7 @@ def _gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
 
 
 def verdicts(comparison: Comparison) -> dict[str, str]:
-    """By case, the worst verdict of its times."""
+    """Return the worst verdict of each case's times."""
     order = ("regressed", "suspected", "failed", "inconclusive", "improved")
     return {
         case.id: min(
@@ -188,7 +190,7 @@ def verdicts(comparison: Comparison) -> dict[str, str]:
 
 
 def start(folder: Path) -> Path:
-    """An empty repository in the folder."""
+    """Create an empty repository in the folder."""
     repository = folder / "repository"
     repository.mkdir()
     _git(repository, "init", "--quiet", "--initial-branch=main")
@@ -196,7 +198,7 @@ def start(folder: Path) -> Path:
 
 
 def commit(repository: Path, kernels: int, cases: int, config: str = CONFIG) -> None:
-    """Cases that are chains of so many kernels each."""
+    """Commit cases that are chains of so many kernels each."""
     shapes = [8 * (1 + case) for case in range(cases)]
     text = BENCH.replace("ROWS", str(shapes)).replace("KERNELS", str(kernels))
     (repository / "bench.py").write_text(text, encoding="utf-8")
@@ -213,7 +215,7 @@ def _git(repository: Path, *arguments: str) -> None:
 
 
 def ci_bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command in the repository of the folder, on the card that is in the folder."""
+    """Run a command in the repository of the folder, on the card that is in the folder."""
     environ = {
         **os.environ,
         "SIMULATED_CARD": str(folder / "card.json"),

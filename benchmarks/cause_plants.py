@@ -1,4 +1,6 @@
-"""Steps of a few milliseconds, and what makes each of them slower: one line at a time, marked so that an answer can be scored.
+"""Steps of a few milliseconds, and single lines that make each of them slower.
+
+The lines are marked, so that an explanation can be scored.
 
 A line that ends in ``# planted`` is what a case is slow by. `PLANTS` are what explaining was
 developed with; `APART` and `FRESH` were written later and are scored by themselves, so that nothing
@@ -107,26 +109,27 @@ def run(x, w):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plant:
-    """One slowdown: in the step `of`, the line `old` becomes `new`, with a line break where it is several.
-
-    `interprets` says that what it takes is the interpreter's own time, which is known by function,
-    not by line.
-    """
+    """One slowdown of a step."""
 
     name: str
+    """The name in the table and on the command line."""
     of: str
+    """The name of the step, in `STEPS`."""
     old: str
+    """The line that is replaced, without its indentation."""
     new: str
+    """The text instead of it; several lines have line breaks."""
     interprets: bool = False
+    """Its time is the interpreter's own, known by function and not by line."""
 
     def source(self) -> str:
-        """The step with it, each of its lines marked."""
+        """Return the step with the plant, each of whose lines is marked."""
         base = STEPS[self.of]
-        (line,) = [one for one in base.splitlines() if one.strip() == self.old]
+        (line,) = [text for text in base.splitlines() if text.strip() == self.old]
         indent = line[: len(line) - len(line.lstrip())]
         added = "\n".join(
-            f"{indent}{one}" + ("" if one == self.old else f"  {PLANTED}")
-            for one in self.new.splitlines()
+            f"{indent}{text}" + ("" if text == self.old else f"  {PLANTED}")
+            for text in self.new.splitlines()
         )
         return base.replace(line, added)
 

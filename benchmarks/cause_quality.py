@@ -1,14 +1,14 @@
-"""Whether explaining finds what was planted: one slowdown after the other in a small step, each explained as the engine does it.
+"""Scores explanations of injected slowdowns in small steps, made as the engine makes them.
 
-Each side runs in a process that is forked for it, base's anew for each plant, as a launch forks its
-workers, under the code that explains there; the judge matches the two profiles. Asked are: is the
-first part of the change on a planted line (or a graph break there), how much of the change is
-attributed, how much to planted lines. And of unchanged code: how often anything is named that would
-be blamed if it was judged slower.
+Each side runs in a process that is forked for it (again for each plant), as a launch forks its
+workers, under the code that explains there; the judge matches the two profiles. The table shows if
+the first part of the change is on a planted line (or a graph break there), and how much of the
+change is attributed, in all and to planted lines. For unchanged code it shows how often a part is
+named that would be blamed if the code was judged slower.
 
 ``python -m benchmarks.cause_quality [--json FILE [--resume] [--at-most N]]`` prints the table of
-docs/internals/measurements.md. The file keeps the profiles, so that ``--resume``
-goes on where an earlier call ended, and what is there is judged again.
+docs/internals/measurements.md. The file keeps the profiles: ``--resume`` continues an earlier call,
+and judges its items again.
 """
 
 import argparse
@@ -37,7 +37,7 @@ ENOUGH = 0.8
 """Of the change, to be attributed."""
 EVERY = (*PLANTS, *APART, *FRESH)
 UNCHANGED = "unchanged"
-"""What an item is called that has the same step on both sides."""
+"""The name of items that have the same step on both sides."""
 
 
 class _Program:
@@ -51,11 +51,11 @@ class _Program:
         self._run, self._inputs = module["run"], module["make"]()
 
     def step(self, _mark: object) -> None:
-        """One call."""
+        """Call the step once."""
         self._run(*self._inputs)
 
     def finish(self) -> tuple[()]:
-        """Nothing is checked."""
+        """Return no checks."""
         return ()
 
 
@@ -68,7 +68,7 @@ class _Workload:
         self._compiler = compiler
 
     def open(self, _arm: str) -> _Program:
-        """Runs the file."""
+        """Run the file."""
         module: dict[str, Any] = {"__name__": "step"}
         path = Path("step.py").resolve()
         exec(compile(path.read_text(), str(path), "exec"), module)  # noqa: S102 - our own text
@@ -76,7 +76,7 @@ class _Workload:
 
 
 def explained(source: str, *, compiled: bool, limit_s: float = 120.0) -> Profile:
-    """The profile of a step, from a process of its own in a folder of its own."""
+    """Return the profile of a step, from a process of its own in a folder of its own."""
     context = get_context(
         "forkserver"
     )  # the caller may have run torch, whose threads a fork of it would wait for forever
@@ -115,7 +115,7 @@ def _explain(source: str, compiled: bool, folder: Path, limit_s: float, writer: 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """What was seen of one plant, or of a step against itself: both profiles, from which every figure comes."""
+    """Both profiles of one plant, or of a step against itself; every figure is made from them."""
 
     name: str
     step: str
@@ -125,27 +125,36 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What was said of one plant."""
+    """Explanation of one plant, scored."""
 
     plant: str
+    """The plant's name."""
     step: str
+    """The name of the step that has it."""
     change: float
+    """The relative change of the step's time in the profiles."""
     first: str
+    """The part that the explanation names first, or "nothing"."""
     is_first: bool
+    """True if that part is the plant."""
     attributed: float
+    """The share of the change that the explanation attributes to anything."""
     to_planted: float
+    """The share of the change that it attributes to planted lines."""
 
 
 def answer_of(plant: Plant, cause: Cause) -> Answer:
-    """Whether the first part is what was planted, and how much of the change is attributed: to anything, to what was planted.
+    """Score an explanation: its first part, and the share of the change that it attributes.
 
-    Of a graph break what is planted has no time of its own: the line of the break is told.
+    A planted graph break has no time of its own: naming the line of the break counts as first.
     """
     share = [part.share or 0.0 for part in cause.parts if is_planted(part, plant)]
     lines = {
         number for number, line in enumerate(plant.source().splitlines(), 1) if PLANTED in line
     }
-    broken = any(one.place.rpartition(":")[2] in map(str, lines) for one in cause.new_breaks)
+    broken = any(
+        graph_break.place.rpartition(":")[2] in map(str, lines) for graph_break in cause.new_breaks
+    )
     first = cause.parts[0] if cause.parts else None
     base_s, head_s = cause.base_s or 0.0, cause.head_s or 0.0
     return Answer(
@@ -160,14 +169,24 @@ def answer_of(plant: Plant, cause: Cause) -> Answer:
 
 
 def is_planted(part: CausePart, plant: Plant) -> bool:
-    """Whether a part is on a planted line, or is the own time of the function that the interpreter spends a planted line in."""
+    """Return whether a part is on a planted line.
+
+    The own time of a function counts if the interpreter spends a planted line in it.
+    """
     own_time = plant.interprets and part.kind is RowKind.PYTHON and part.after == ("run",)
     return own_time or any(PLANTED in code for code in part.codes)
 
 
 def wanted(names: Sequence[str], repeats: int) -> list[tuple[str, str, str]]:
-    """Name, step and head's source of each item: all plants and each step against itself so many times, or those named alone."""
-    chosen = [(one.name, one.of, one.source()) for one in EVERY if not names or one.name in names]
+    """Return name, step and head's source of each item.
+
+    These are all plants and each step against itself so many times, or only the named plants.
+    """
+    chosen = [
+        (plant.name, plant.of, plant.source())
+        for plant in EVERY
+        if not names or plant.name in names
+    ]
     if strangers := set(names) - {name for name, _, _ in chosen}:
         raise SystemExit(f"no plant is called {', '.join(map(repr, sorted(strangers)))}")
     again = range(0 if names else repeats)
@@ -182,33 +201,36 @@ def wanted(names: Sequence[str], repeats: int) -> list[tuple[str, str, str]]:
 
 
 def left(items: Sequence[Item], names: Sequence[str], repeats: int) -> list[tuple[str, str, str]]:
-    """Those that were not seen yet."""
-    seen = {(item.name, item.step) for item in items}
-    return [one for one in wanted(names, repeats) if one[:2] not in seen]
+    """Return the items that were not measured yet."""
+    done = {(item.name, item.step) for item in items}
+    return [entry for entry in wanted(names, repeats) if entry[:2] not in done]
 
 
 def measure(name: str, step: str, source: str, turns: int) -> Item:
-    """Each side explained in turns; of each the profile with the quickest step counts: a machine is busy in some of them only."""
+    """Explain each side in turns; keep of each the profile with the quickest step.
+
+    A machine is busy in some of them only.
+    """
     sides = [
-        [explained(one, compiled=step == "compiled") for one in (STEPS[step], source)]
+        [explained(text, compiled=step == "compiled") for text in (STEPS[step], source)]
         for _ in range(turns)
     ]
     base, head = (
-        min(profiles, key=lambda one: one.step_s or math.inf)
+        min(profiles, key=lambda profile: profile.step_s or math.inf)
         for profiles in zip(*sides, strict=True)
     )
     return Item(name=name, step=step, base=base, head=head)
 
 
 def earlier(path: Path | None) -> list[Item]:
-    """What an interrupted benchmark has written down."""
+    """Return the items that an interrupted benchmark has written."""
     if path is None or not path.exists():
         return []
     return msgspec.convert(msgspec.json.decode(path.read_bytes())["items"], list[Item])
 
 
 def main() -> None:
-    """Measures what is left, writes each item down at once, and prints what they come to."""
+    """Measure the missing items, write each immediately, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], help="names of plants")
     parser.add_argument(
@@ -250,8 +272,8 @@ def main() -> None:
 
 
 def _figures(item: Item) -> dict[str, object]:
-    """An item without its profiles."""
-    plant = next((one for one in EVERY if one.name == item.name), None)
+    """Return an item's figures without its profiles."""
+    plant = next((candidate for candidate in EVERY if candidate.name == item.name), None)
     if plant is not None:
         return dict(
             msgspec.to_builtins(answer_of(plant, cause_of(item.base, item.head, slower=True)))
@@ -266,7 +288,7 @@ def _figures(item: Item) -> dict[str, object]:
 
 
 def table(items: Sequence[Item]) -> str:
-    """All of it as text: the plants, those apart, and what is named where nothing changed."""
+    """Render the plants, those apart, and the parts named for unchanged code."""
     causes = {
         item.name: cause_of(item.base, item.head, slower=True)
         for item in items
@@ -282,11 +304,11 @@ def table(items: Sequence[Item]) -> str:
             answer_of(plant, causes[plant.name]) for plant in plants if plant.name in causes
         ]:
             first, enough = (
-                sum(one.is_first for one in answers),
-                sum(one.attributed >= ENOUGH for one in answers),
+                sum(answer.is_first for answer in answers),
+                sum(answer.attributed >= ENOUGH for answer in answers),
             )
-            median = statistics.median([one.attributed for one in answers])
-            text += render(title, [_row(one) for one in answers])
+            median = statistics.median([answer.attributed for answer in answers])
+            text += render(title, [_row(answer) for answer in answers])
             text += (
                 f"\nranked first: {first} of {len(answers)}; 80 % attributed or more: {enough},"
                 f" median {median:.0%}\n\n"
@@ -296,13 +318,13 @@ def table(items: Sequence[Item]) -> str:
     ]
     if unchanged:
         moved = [abs((cause.head_s or 0) / (cause.base_s or 1) - 1) for cause in unchanged]
-        named = sum(part.change_s > 0 for cause in unchanged for part in cause.parts)
-        apart = (
+        blamed = sum(part.change_s > 0 for cause in unchanged for part in cause.parts)
+        distance = (
             f"steps apart by {max(moved):.1%} at most, {statistics.median(moved):.1%} in the middle"
         )
         text += (
-            f"unchanged, {len(unchanged)} pairs: {apart}; {named} parts longer by more than their"
-            " noise\n"
+            f"unchanged, {len(unchanged)} pairs: {distance}; {blamed} parts longer by more than"
+            " their noise\n"
         )
     return text
 

@@ -1,4 +1,4 @@
-"""Checkpoints of one's own, right or with one planted fault: what `layout_parity` has layouts save and load.
+"""Custom checkpoints for `layout_parity`, right or with one injected fault.
 
 Each function is named in a configuration as a user's own code would be
 (``benchmarks.checkpoint_gallery:save``), and is called in every process with model, optimizer and a
@@ -20,25 +20,30 @@ from benchmarks.layout_gallery import rank
 
 
 def is_shared(model: nn.Module) -> bool:
-    """Whether processes share the model: not so of the one process beside them."""
+    """Return whether processes share the model; the single process next to them does not."""
     return any(hasattr(value, "device_mesh") for value in model.state_dict().values())
 
 
 def save(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """Right: weights and optimizer, each process its shards."""
-    weights, kept = get_state_dict(model, optimizer)
+    """Save weights and optimizer, each process its shards (right)."""
+    weights, optimizer_state = get_state_dict(model, optimizer)
     save_sharded(
-        {"model": weights, "optimizer": kept}, checkpoint_id=folder, no_dist=not is_shared(model)
+        {"model": weights, "optimizer": optimizer_state},
+        checkpoint_id=folder,
+        no_dist=not is_shared(model),
     )
 
 
 def load(
     model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, *, loses: str = ""
 ) -> None:
-    """What `save` saved, but for what the planted fault `loses`, which stays as it is in a training that has not begun."""
+    """Load what `save` saved, except for what the fault `loses`.
+
+    That stays as it is in a training that has not started.
+    """
     fresh = {name: value.detach().clone() for name, value in model.named_parameters()}
-    weights, kept = get_state_dict(model, optimizer)
-    state: dict[str, Any] = {"model": weights, "optimizer": kept}
+    weights, optimizer_state = get_state_dict(model, optimizer)
+    state: dict[str, Any] = {"model": weights, "optimizer": optimizer_state}
     load_sharded(state, checkpoint_id=folder, no_dist=not is_shared(model))
     set_state_dict(
         model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
@@ -59,7 +64,7 @@ def load(
 
 @torch.no_grad()
 def _unload(model: nn.Module, fresh: dict[str, Any]) -> None:
-    """This process's shards of one block go back to what they were."""
+    """Reset this process's shards of one block to their earlier values."""
     sharded: dict[str, Any] = dict(model.named_parameters())
     for name, value in sharded.items():
         if name.startswith("blocks.1."):
@@ -67,26 +72,28 @@ def _unload(model: nn.Module, fresh: dict[str, Any]) -> None:
 
 
 def save_half(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """The second block's weights are saved as rank 0 has them: the shards of the others are lost."""
-    weights, kept = get_state_dict(model, optimizer)
+    """Save the second block's weights as rank 0 has them, which loses the others' shards."""
+    weights, optimizer_state = get_state_dict(model, optimizer)
     if is_shared(model):
         weights = {
             name: _of_first(value) if name.startswith("blocks.1.") else value
             for name, value in weights.items()
         }
     save_sharded(
-        {"model": weights, "optimizer": kept}, checkpoint_id=folder, no_dist=not is_shared(model)
+        {"model": weights, "optimizer": optimizer_state},
+        checkpoint_id=folder,
+        no_dist=not is_shared(model),
     )
 
 
 def _of_first(value: Any) -> Any:
-    """A sharded tensor, gathered, with zeros where other ranks had theirs."""
-    whole = value.full_tensor()
-    own = value.to_local().shape[0] if value.to_local().dim() else 0
-    if rank() == 0 and own:
-        whole[own:] = 0
-    torch.distributed.broadcast(whole, 0)
-    return whole
+    """Gather a sharded tensor, with zeros instead of the other ranks' shards."""
+    gathered = value.full_tensor()
+    rows = value.to_local().shape[0] if value.to_local().dim() else 0
+    if rank() == 0 and rows:
+        gathered[rows:] = 0
+    torch.distributed.broadcast(gathered, 0)
+    return gathered
 
 
 load_without_state, load_without_counter, load_without_shard, load_other_rate = (

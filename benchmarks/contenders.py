@@ -1,7 +1,7 @@
-"""What is scored: our rule with more or less history, and the anchors, behind one face.
+"""The scored rules behind one interface: ours with more or less history, and the anchors.
 
-Owns how each contender samples a simulated suite. A contender draws its samples once; changes are
-then planted into the same samples, so that rows differ by the plant alone.
+Owns how each contender samples a simulated suite. A contender draws its samples once, and changes
+are injected into the same samples: rows differ only by the change.
 """
 
 from collections.abc import Callable
@@ -30,19 +30,22 @@ _PER_CENT = 100.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The answers for a suite [runs, cases]; all but `regressed` and `launches` are `None` for rules without such answers.
-
-    `alarm` is what is regressed or suspected. `builds` is by how much head's build is slower for
-    unchanged code, in logarithms (0 for rules without such answers).
-    """
+    """Answers of a rule for a suite."""
 
     regressed: NDArray[np.bool_]
+    """True for cases that are called regressed [runs, cases]."""
     improved: NDArray[np.bool_] | None
+    """True for cases called improved [runs, cases]; `None` if the rule has no such answer."""
     unchanged: NDArray[np.bool_] | None
+    """True for cases called unchanged [runs, cases]; `None` as for `improved`."""
     covered: NDArray[np.bool_] | None
+    """True if the interval holds the true change [runs, cases]; `None` as for `improved`."""
     launches: NDArray[np.intp]
+    """The number of launches of each case [runs, cases]."""
     alarm: NDArray[np.bool_] | None = None
+    """Regressed or suspected [runs, cases]; `None` if the rule suspects nothing."""
     builds: Floats | float = 0.0
+    """The log-ratio of head's build of unchanged code over base's; 0 as for `improved`."""
 
 
 Judge = Callable[[Floats], Outcome]
@@ -51,7 +54,10 @@ Judge = Callable[[Floats], Outcome]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contender:
-    """A rule to be scored: `enter` draws the samples of a suite and returns its judge; `samples` per arm and launch."""
+    """A rule to be scored.
+
+    `enter` draws the samples of a suite and returns its judge; `samples` are per arm and launch.
+    """
 
     name: str
     samples: int
@@ -59,7 +65,7 @@ class Contender:
 
 
 def ours(name: str, rule: SequentialRule, *, history: int = HISTORY) -> Contender:
-    """Our rule after `history` launches of A/A."""
+    """Return our rule after `history` launches of A/A."""
 
     def enter(rng: Generator, suite: Suite) -> Judge:
         learned = learn(rng, suite, history)
@@ -76,7 +82,7 @@ def ours(name: str, rule: SequentialRule, *, history: int = HISTORY) -> Contende
 
 
 def _with_grid(learned: noise.Learned, base: Singles, head: Singles) -> noise.Learned:
-    """With the error of a coarse clock, as `judge.times.paired` finds it for each case."""
+    """Add the error of a coarse clock, as `judge.times.paired` finds it for each case."""
     sides = [
         np.exp(side.astype(np.float64) / _PER_CENT).reshape(-1, side.shape[-2] * side.shape[-1])
         for side in (base, head)
@@ -88,7 +94,7 @@ def _with_grid(learned: noise.Learned, base: Singles, head: Singles) -> noise.Le
 
 
 def learn(rng: Generator, suite: Suite, history: int) -> noise.Learned:
-    """What `history` launches of A/A teach of a suite."""
+    """Learn the noise of a suite from `history` launches of A/A."""
     base, head = draw_launches(rng, suite, history, SAMPLES, day=PER_RUN)
     d, within = figures_of(base, head)
     return noise.with_runs(
@@ -97,7 +103,10 @@ def learn(rng: Generator, suite: Suite, history: int) -> noise.Learned:
 
 
 def figures_of(base: Singles, head: Singles) -> tuple[Floats, Floats]:
-    """The log-ratio and the inner spread of each launch, as doubles; sums are taken of singles, which is twice as fast."""
+    """Return the log-ratio and the inner spread of each launch, as doubles.
+
+    Sums are taken of singles, which is twice as fast.
+    """
     ratio, within = noise.launch_ratio(base, head), noise.within_spread(base, head)  # type: ignore[arg-type]
     return ratio / _PER_CENT, within / _PER_CENT
 
@@ -125,7 +134,7 @@ def _suspected(
     rule: SequentialRule,
     ruling: sequential.Ruling,
 ) -> NDArray[np.bool_]:
-    """What is suspected of the cases that stayed open, from the launches that were judged."""
+    """Return which of the open cases are suspected, from the launches that were judged."""
     judged = np.cumsum(np.isfinite(d), axis=-1) <= ruling.launches[..., None]
     cases = Undecided(
         d=np.where(judged, d, np.nan),
@@ -139,7 +148,7 @@ def _suspected(
 
 
 def peer(anchor: Anchor) -> Contender:
-    """An anchor as a contender."""
+    """Return an anchor as a contender."""
 
     def enter(rng: Generator, suite: Suite) -> Judge:
         base, head = draw_launches(rng, suite, anchor.launches, anchor.samples)
@@ -160,7 +169,7 @@ def peer(anchor: Anchor) -> Contender:
 HPGS = SequentialRule(
     looks=(1, 2, 3, 4, 6, 8), alpha_shares=(1 / 6,) * 6, patience=99, suspect_late=0
 )
-"""The rule that ours grew from: equal shares of alpha for all looks, and nobody gives up before the
+"""The rule that ours grew from: equal shares of alpha for all looks, and no one gives up before the
 eighth launch.
 """
 

@@ -1,4 +1,6 @@
-"""How often an honest run leaves the envelope of so many perturbed ones, in the embedded training by precision.
+"""Measures how often honest runs leave the envelope of other perturbed ones, by precision.
+
+The training is the embedded one.
 
 Run as ``python -m benchmarks.envelope_of_runs [--precision NAME]… [--seeds N] [--json FILE]``. An
 honest run is one more perturbed training: it differs from the reference by one rounding. Each is
@@ -25,11 +27,11 @@ COUNTS = (1, 3, 6)
 RUNS = 10
 """Perturbed trainings of each seed: as many as a configuration may ask for."""
 DRAWN = 60
-"""Envelopes that each run is held against, where there are more to choose from."""
+"""Envelopes that each run is compared with, if there are more to choose from."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train, print the table, write JSON where asked."""
+    """Train, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--precision",
@@ -43,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for precision in arguments.precision or ["fp32", "bf16", "amp_bf16"]:
         for seed in range(arguments.seeds):
             evidence = trained(precision, seed)
-            found = {f"of {count}": _cell([*scores(evidence, count)]) for count in COUNTS}
-            rows.append({"precision": precision, "seed": str(seed), **found})
+            cells = {f"of {count}": _cell([*scores(evidence, count)]) for count in COUNTS}
+            rows.append({"precision": precision, "seed": str(seed), **cells})
             sys.stderr.write(f"{rows[-1]}\n")
     publish(
         render(f"Honest runs beyond {LIMIT:g} widths of the envelope of others", rows),
@@ -55,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def trained(precision: str, seed: int) -> ParityEvidence:
-    """The reference, and runs from shaken weights."""
+    """Train the reference, and runs from shaken weights."""
     from ci_bench.suites.training_loss.run import open_workload
 
     (case,) = SUITE.plan(
@@ -73,14 +75,14 @@ def trained(precision: str, seed: int) -> ParityEvidence:
             case, Context(device="cpu", scratch=Path(folder), progress=lambda *_: None)
         )
         workload.prepare()
-        found = workload.verify((case.reference,)).parity
-    if found is None:
+        evidence = workload.verify((case.reference,)).parity
+    if evidence is None:
         raise SystemExit("nothing was trained, so nothing can be said of envelopes")
-    return found
+    return evidence
 
 
 def scores(evidence: ParityEvidence, count: int) -> Iterator[float]:
-    """The score of each run as a candidate, in envelopes of `count` others."""
+    """Yield the score of each run as a candidate, in envelopes of `count` others."""
     draw = random.Random(count)  # noqa: S311 - not a secret
     (reference,) = (run for run in evidence.traces if run.role is Role.REFERENCE)
     runs = [run for run in evidence.traces if run.role is Role.PERTURBED]
@@ -99,9 +101,9 @@ def scores(evidence: ParityEvidence, count: int) -> Iterator[float]:
             yield max(finding.loss_score or 0.0, finding.grad_norm_score or 0.0)
 
 
-def _cell(found: Sequence[float]) -> str:
-    beyond = sum(score > LIMIT for score in found)
-    return f"{beyond} of {len(found)}, largest score {max(found):.3g}"
+def _cell(run_scores: Sequence[float]) -> str:
+    beyond = sum(score > LIMIT for score in run_scores)
+    return f"{beyond} of {len(run_scores)}, largest score {max(run_scores):.3g}"
 
 
 if __name__ == "__main__":

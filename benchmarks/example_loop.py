@@ -1,4 +1,4 @@
-"""The example of a training loop that yields its steps, gated as it is by `ci-bench gate` in paired mode, on the command line.
+"""Gates the example of a training loop that yields its steps, with `ci-bench gate`.
 
 Run as ``python -m benchmarks.example_loop [--heads same slower faulty] [--json FILE]``. Base is
 `examples/training_loop`, with its own configuration; head is the same, or has one line of it
@@ -28,7 +28,7 @@ HEADS: Mapping[str, tuple[str, str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Gate, print the table, write JSON where asked. 1 where a head does not end as it has to."""
+    """Gate, print the table, write JSON if asked. 1 where a head does not end as it has to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--heads", nargs="+", choices=tuple(HEADS), default=tuple(HEADS))
     parser.add_argument("--json", type=Path, help="also write the figures here")
@@ -39,16 +39,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         make(repository)
         for head in arguments.heads:
             plant(repository, head)
-            found = gate(repository, Path(temporary) / f"out-{head}")
-            rows.append(dict(_row(head, found)))
-            wrong += (found.exit_code == 0) is not (head == "same")
+            outcome = gate(repository, Path(temporary) / f"out-{head}")
+            rows.append(dict(_row(head, outcome)))
+            wrong += (outcome.exit_code == 0) is not (head == "same")
             sys.stderr.write(f"{rows[-1]}\n")
     publish(render("The example of a training loop", rows), {"rows": rows}, arguments.json)
     return int(wrong > 0)
 
 
 def make(folder: Path) -> None:
-    """A repository whose base is the example."""
+    """Create a repository whose base is the example."""
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     git(folder, "init", "--quiet", "--initial-branch=main")
     commit(folder, "base")
@@ -65,11 +65,11 @@ def plant(folder: Path, head: str) -> None:
     commit(folder, head)
 
 
-def _row(head: str, found: Gate) -> Iterator[tuple[str, str]]:
-    (case,) = found.comparison.cases
-    step, learned = found.pair("step_time", "loop"), case.learning
+def _row(head: str, outcome: Gate) -> Iterator[tuple[str, str]]:
+    (case,) = outcome.comparison.cases
+    step, learned = outcome.pair("step_time", "loop"), case.learning
     yield "head", head
-    yield "exit code", str(found.exit_code)
+    yield "exit code", str(outcome.exit_code)
     yield "losses", "–" if learned is None else f"{learned.verdict}: {learned.detail}"[:160]
     yield (
         "step",
@@ -83,7 +83,7 @@ def _row(head: str, found: Gate) -> Iterator[tuple[str, str]]:
         "could be told",
         ("–" if step is None or step.resolvable is None else f"{step.resolvable:.1%}"),
     )
-    yield "s", f"{found.seconds:.0f}"
+    yield "s", f"{outcome.seconds:.0f}"
 
 
 if __name__ == "__main__":

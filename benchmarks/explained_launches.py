@@ -1,13 +1,15 @@
-"""Whether explaining touches what is timed: base explained between its launches, head never, in the same paired launches.
+"""Measures whether explaining base between its launches changes its timings.
+
+Head is never explained, in the same paired launches.
 
 Run as ``python -m benchmarks.explained_launches [--launches N] [--only TEXT] [--at-most N] [--json
 FILE [--resume]]``. CPU only, one thread; small cases, eager and compiled. Both sides run the same
-code, resident and in turns, so that what a launch does to times cancels; two gates one after the
-other are 18 % apart by themselves. A gate explains after its last launch, where nothing is left to
-be touched. Here base's arms are explained before every launch but the first, in base's own folder,
-and base's workers are told `explain: always`: whatever explaining leaves behind, or its option
-changes, is in base's samples and not in head's. The first launch, before which nothing was
-explained, is told apart.
+code, resident and in turns, so that the influence of a launch cancels; two gates one after the
+other differ by 18 %. A gate explains after its last launch, when no timing can change any more.
+Here base's arms are explained before every launch but the first, in base's own folder, and base's
+workers get `explain: always`: anything that explaining leaves behind, or its option changes, is in
+base's samples and not in head's. The first launch has no explanation before it, and is shown
+separately.
 """
 
 import math
@@ -66,9 +68,9 @@ PLAN: tuple[tuple[str, Mapping[str, Any]], ...] = (
 
 
 class Alternating(runner._Jobs):  # noqa: SLF001 - what a launch is preceded by is its own business, and this benchmark's
-    """Launches between which base is explained; each side's workers are told whether theirs is."""
+    """Launches between which base is explained; each side's workers know whether theirs is."""
 
-    def _launch(self, wanted: runner.Plan) -> None:
+    def _launch(self, plan: runner.Plan) -> None:
         for run in self.runs:
             run.options = replace(
                 run.options,
@@ -76,24 +78,27 @@ class Alternating(runner._Jobs):  # noqa: SLF001 - what a launch is preceded by 
             )
         if self.launch:
             self._explain()
-        super()._launch(wanted)
+        super()._launch(plan)
 
 
-def of_base(**named: Any) -> Explaining:
-    """Explains base alone."""
+def of_base(**options: Any) -> Explaining:
+    """Explain only base."""
     return Explaining(
-        **{**named, "runs": [run for run in named["runs"] if is_explained(run.side.name)]}
+        **{**options, "runs": [run for run in options["runs"] if is_explained(run.side.name)]}
     )
 
 
 def is_explained(side: SideName) -> bool:
-    """Whether it is base."""
+    """Return whether it is base."""
     return side is SideName.BASE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explained:
-    """How many arms of a case were explained on each side, of how many (in the end; each anew before every launch)."""
+    """Number of arms of a case that were explained on each side at the end, and of all arms.
+
+    Each is explained again before every launch.
+    """
 
     case: str
     base: int
@@ -102,7 +107,7 @@ class Explained:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked."""
+    """Measure, print the table, write JSON if asked."""
     return collect(
         argv,
         about=__doc__,
@@ -115,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def planned() -> list[tuple[Timed, Case]]:
-    """What is measured."""
+    """Return the measured cases."""
     return [
         (timed, case)
         for name, options in PLAN
@@ -125,27 +130,28 @@ def planned() -> list[tuple[Timed, Case]]:
 
 
 def table(differences: Sequence[Difference], explained: Sequence[Explained]) -> str:
-    """Each arm's ratio after explaining, its launch before it, and whose arms were explained."""
-    of = {one.case: one for one in explained}
-    after = [replace(one, ratios=one.ratios[1:]) for one in differences]
+    """Render each arm's ratio after explaining, its launch before it, and the explained arms."""
+    of = {counts.case: counts for counts in explained}
+    after = [replace(difference, ratios=difference.ratios[1:]) for difference in differences]
     rows = [
         {
-            "case": one.case,
-            "arm": one.arm,
+            "case": difference.case,
+            "arm": difference.arm,
             "explained / not": text_of(later.ratios),
             "launches": str(len(later.ratios)),
-            "before it": f"{math.expm1(one.ratios[0]):+.2%}",
+            "before it": f"{math.expm1(difference.ratios[0]):+.2%}",
             "explained arms": (
-                f"{of[one.case].base} of {of[one.case].arms}; head {of[one.case].head}"
+                f"{of[difference.case].base} of {of[difference.case].arms};"
+                f" head {of[difference.case].head}"
             ),
         }
-        for one, later in zip(differences, after, strict=True)
+        for difference, later in zip(differences, after, strict=True)
     ]
     return render(f"Base explained between its launches, head never; {overall(after)}", rows)
 
 
 def explained_of(case: Case, base: Results, head: Results) -> Explained:
-    """Whose arms have a profile with figures in it."""
+    """Count the arms that have a profile with figures in it."""
     counts = [
         sum(profile.step_s is not None for profile in row_of(side).profiles)
         for side in (base, head)
@@ -154,7 +160,7 @@ def explained_of(case: Case, base: Results, head: Results) -> Explained:
 
 
 def row_of(results: Results) -> CaseResult:
-    """The one case of a document."""
+    """Return the one case of a document."""
     (row,) = results.cases
     return row
 
@@ -164,7 +170,7 @@ def compare(suite: Timed, case: Case, launches: int) -> tuple[list[Difference], 
     environ = worker_environment(os.environ)
     sides = tuple(Side(name=name, environ=environ) for name in (SideName.BASE, SideName.HEAD))
     run = replace(RUN, launches=launches)
-    program, wanted = "benchmarks.explained_launches", {case.id: case.arms}
+    program, arms = "benchmarks.explained_launches", {case.id: case.arms}
     with (
         tempfile.TemporaryDirectory() as folder,
         patch.object(runner, "_Jobs", Alternating),
@@ -177,7 +183,7 @@ def compare(suite: Timed, case: Case, launches: int) -> tuple[list[Difference], 
             sides=sides,
             folder=Path(folder),
             program=program,
-            to_explain=lambda _: wanted,
+            to_explain=lambda _: arms,
         )
     return differences_of(case.id, step_times(base), step_times(head)), explained_of(
         case, base, head

@@ -1,4 +1,4 @@
-"""Forward and backward times of the suite `fastrnns` against a plain loop over `torch.nn.LSTM`, in turns.
+"""Compares times of the suite `fastrnns` with a plain loop over `torch.nn.LSTM`, in turns.
 
 Run as ``python -m benchmarks.fastrnns_bias [--device cpu] [--json FILE]``. Ours is the reference
 arm `aten` as a case opens it, taken by the engine's clock; the plain loop is written out below: a
@@ -42,24 +42,29 @@ Take = Callable[[], Pair]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bias:
-    """Of one direction at one size: medians in milliseconds, and ours / plain - 1 with its interval, over all pairs."""
+    """Bias of one direction at one size, over all pairs: ours / plain - 1."""
 
     ours_ms: float
+    """The median of our samples (ms)."""
     plain_ms: float
+    """The median of the plain loop's samples (ms)."""
     median: float
+    """The median bias."""
     low: float
+    """The lower end of its 95 % interval."""
     high: float
+    """The upper end of its 95 % interval."""
 
     @property
     def answer(self) -> str:
-        """Whether the bias is within the limit, as far as its interval tells."""
+        """Word for whether the bias is within the limit, as far as its interval shows."""
         if self.low >= -LIMIT and self.high <= LIMIT:
             return "yes"
         return "no" if self.low > LIMIT or self.high < -LIMIT else "too noisy to tell"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked.
+    """Measure, print the table, write JSON if asked.
 
     The exit code is 1 where a bias is beyond the limit for certain.
     """
@@ -70,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    found = {
+    biases = {
         (size, direction): bias
         for size, shape in SIZES.items()
         for direction, bias in measure(
@@ -79,22 +84,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     }
     rows = [
         {"size": size, "direction": direction, **_cells(bias)}
-        for (size, direction), bias in found.items()
+        for (size, direction), bias in biases.items()
     ]
     figures = {
         f"{size}, {direction}, bias (%)": bias.median * 100
-        for (size, direction), bias in found.items()
+        for (size, direction), bias in biases.items()
     }
     publish(
         render("fastrnns against a plain loop over nn.LSTM", rows),
         {"figures": figures},
         arguments.json,
     )
-    return int(any(bias.answer == "no" for bias in found.values()))
+    return int(any(bias.answer == "no" for bias in biases.values()))
 
 
 def measure(shape: tuple[int, int, int, int, int], *, device: str, repeats: int) -> dict[str, Bias]:
-    """The bias of both directions, over pairs of several fresh networks."""
+    """Return the bias of both directions, over pairs of several fresh networks."""
     pairs, *sizes = shape
     samples: list[tuple[Pair, Pair]] = []
     for _ in range(repeats):
@@ -105,13 +110,13 @@ def measure(shape: tuple[int, int, int, int, int], *, device: str, repeats: int)
         with hold_garbage_collector():
             samples += [_in_turn(ways, backwards=bool(number % 2)) for number in range(pairs)]
     return {
-        name: _bias([(one[part], two[part]) for one, two in samples])
+        name: _bias([(our_pair[part], loop_pair[part]) for our_pair, loop_pair in samples])
         for part, name in enumerate(("forward", "backward"))
     }
 
 
 def ours(sizes: Sequence[int], device: str) -> Take:
-    """The reference arm of a case, by the engine's clock."""
+    """Return a sample of the reference arm of a case, by the engine's clock."""
     import torch
 
     from ci_bench.suites.fastrnns.run import open_workload
@@ -138,7 +143,7 @@ def ours(sizes: Sequence[int], device: str) -> Take:
 
 
 def plain(sizes: Sequence[int], device: str) -> Take:
-    """What one would write to time `nn.LSTM`."""
+    """Return a sample of a loop that a user would write to time `nn.LSTM`."""
     import torch
 
     steps, layers, rows, width = sizes
@@ -165,7 +170,7 @@ def plain(sizes: Sequence[int], device: str) -> Take:
 
 
 def _in_turn(ways: tuple[Take, Take], *, backwards: bool) -> tuple[Pair, Pair]:
-    """One sample of each, in one order or the other."""
+    """Take one sample of each, in one order or the other."""
     if backwards:
         second = ways[1]()
         return ways[0](), second
@@ -173,8 +178,11 @@ def _in_turn(ways: tuple[Take, Take], *, backwards: bool) -> tuple[Pair, Pair]:
 
 
 def _bias(pairs: Sequence[Pair]) -> Bias:
-    """The median of the paired ratios; its 95 % interval is between the order statistics n / 2 -+ 0.98 sqrt(n)."""
-    ratios = sorted(ours / plain for ours, plain in pairs)
+    """Return the median of the paired ratios with its 95 % interval.
+
+    The interval is between the order statistics n / 2 -+ 0.98 sqrt(n).
+    """
+    ratios = sorted(ours / loop for ours, loop in pairs)
     reach = 0.98 * sqrt(len(ratios))
     low, high = (
         max(0, int(len(ratios) / 2 - reach)),
@@ -182,7 +190,7 @@ def _bias(pairs: Sequence[Pair]) -> Bias:
     )
     return Bias(
         ours_ms=statistics.median(ours for ours, _ in pairs) * 1e3,
-        plain_ms=statistics.median(plain for _, plain in pairs) * 1e3,
+        plain_ms=statistics.median(loop for _, loop in pairs) * 1e3,
         median=statistics.median(ratios) - 1,
         low=ratios[low] - 1,
         high=ratios[high] - 1,

@@ -1,4 +1,6 @@
-"""Take a new user's first hour in five small repositories: from `ci-bench init` to an accepted change.
+"""Take a new user's first hour in five small repositories.
+
+It is from `ci-bench init` to an accepted change.
 
 Run as ``python -m benchmarks.first_hour [--only WORD] [--step WORD] [--json FILE] FOLDER``. Every
 gate is a real one, on the CPU, in a fresh home. FOLDER keeps repositories, logs and reports. Exit
@@ -56,20 +58,25 @@ class Outcome:
     """Expected and observed end of one step."""
 
     project: Project
+    """The repository."""
     step: Step
+    """The step of the first hour."""
     code: int
+    """The exit code of its command."""
     headline: str
+    """The headline of the comparison, or the command's last words if there is none."""
     seconds: float
+    """The wall time of the step (s)."""
 
     @property
     def expected(self) -> str:
-        """The headline's first words, and the name that it contains."""
+        """First words of the headline, and the name that it contains."""
         beginning = "" if self.step is Step.INIT else BEGINNINGS.get(self.step, "Failed")
         return ": … ".join(filter(None, (beginning, self.project.headlines.get(self.step, ""))))
 
     @property
     def expected_code(self) -> int:
-        """The exit code.
+        """Exit code that the step should have.
 
         A run that compares nothing fails, so that no script takes it for a pass.
         """
@@ -77,7 +84,7 @@ class Outcome:
 
     @property
     def is_right(self) -> bool:
-        """Whether exit code and headline are those that are expected."""
+        """True if exit code and headline are the expected ones."""
         if (
             self.step is not Step.INIT
             and self.expected.startswith("Passed")
@@ -100,7 +107,7 @@ class Outcome:
         )
 
     def row(self) -> dict[str, str]:
-        """All about it, for the document."""
+        """Return all about it, for the document."""
         return {
             "repository": self.project.kind,
             "step": self.step,
@@ -119,18 +126,20 @@ class FirstHour:
         self.tree = folder / "tree"
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "home").mkdir(parents=True)
-        own = {
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("GITHUB_", "CI_BENCH_"))
         }
         places = {"HOME": "home", "CI_BENCH_LOCKS": "locks", "CI_BENCH_NOISE": "noise"}
         self.environ = {
-            **own,
+            **inherited,
             **ENVIRON,
             **{name: str(folder / place) for name, place in places.items()},
         }
-        self.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{own.get('PATH', '')}"
+        self.environ["PATH"] = (
+            f"{Path(sys.executable).parent}{os.pathsep}{inherited.get('PATH', '')}"
+        )
         for name, text in project.files.items():
             (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
             (self.tree / name).write_text(text)
@@ -158,13 +167,13 @@ class FirstHour:
 
     def _init(self, began: float) -> Outcome:
         done = self._ci_bench("init", log=Step.INIT)
-        found = [
+        matches = [
             line.strip()
             for line in done.stdout.splitlines()
             if self.project.headlines[Step.INIT] in line
         ]
-        words = (found or done.stdout.splitlines() or [""])[0]
-        headline = words.split(maxsplit=1)[1] if found else words
+        words = (matches or done.stdout.splitlines() or [""])[0]
+        headline = words.split(maxsplit=1)[1] if matches else words
         return self._outcome(Step.INIT, done.returncode, headline, began)
 
     def _finish(self) -> None:
@@ -194,13 +203,16 @@ class FirstHour:
         return self._outcome(step, done.returncode, _headline(out, done.stderr), began)
 
     def _accept(self) -> Outcome:
-        """Judge the slower change again, with its entry, as the job with a token does after a label."""
+        """Judge the slower change again, with its entry.
+
+        The job with a token does the same after a label.
+        """
         began = time.monotonic()
         if not self._results(Step.SLOWER).exists():
             self._change(Step.SLOWER)
             self._gate(Step.SLOWER)
         self._git("checkout", "--quiet", "--force", "-B", "accepted", Step.SLOWER.name.lower())
-        named = (
+        acceptance = (
             "accept",
             self.project.case,
             "--metric",
@@ -210,7 +222,7 @@ class FirstHour:
             "--pull-request",
             "7",
         )
-        done = self._ci_bench(*named, "--reason", "checks its input now", log=Step.ACCEPTED)
+        done = self._ci_bench(*acceptance, "--reason", "checks its input now", log=Step.ACCEPTED)
         if done.returncode:
             return self._outcome(Step.ACCEPTED, done.returncode, done.stderr.strip(), began)
         judgement = self._judge_again().judgement
@@ -223,7 +235,9 @@ class FirstHour:
         )
         policy = load_config(self.tree / CONFIG).policy
         entries = load_accepted(self.tree / documents.ACCEPTED_FILE)
-        accepted = tuple(Acceptance(change=one, granted="maintainer, by label") for one in entries)
+        accepted = tuple(
+            Acceptance(change=change, granted="maintainer, by label") for change in entries
+        )
         folder = self._results(Step.ACCEPTED)
         return judge(head, paired_with(base), policy=policy, folder=folder, accepted=accepted)
 
@@ -270,31 +284,31 @@ class FirstHour:
         )
 
 
-def _headline(out: Path, said: str) -> str:
+def _headline(out: Path, output: str) -> str:
     path = out / COMPARISON
     return (
         documents.read_comparison(path).judgement.headline
         if path.exists()
-        else said.strip().splitlines()[-1]
+        else output.strip().splitlines()[-1]
     )
 
 
 def table(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
-    """One row for each step, one column for each repository."""
+    """Return one row for each step, with one column for each repository."""
     cells = {(outcome.step, outcome.project.kind): outcome for outcome in outcomes}
     kinds = list(dict.fromkeys(outcome.project.kind for outcome in outcomes))
     rows = []
     for step in dict.fromkeys(outcome.step for outcome in outcomes):
-        own = [cells[step, kind] for kind in kinds if (step, kind) in cells]
-        codes = "/".join(sorted({str(one.expected_code) for one in own}))
-        words = " or ".join(sorted({one.expected.partition(": … ")[0] for one in own}))
-        named = {one.project.kind: one.cell for one in own}
+        step_outcomes = [cells[step, kind] for kind in kinds if (step, kind) in cells]
+        codes = "/".join(sorted({str(cell.expected_code) for cell in step_outcomes}))
+        words = " or ".join(sorted({cell.expected.partition(": … ")[0] for cell in step_outcomes}))
+        by_kind = {ended.project.kind: ended.cell for ended in step_outcomes}
         expected = codes if step is Step.INIT else f"{codes}: {words}"
         rows.append(
             {
                 "step": step.value,
                 "expected": expected,
-                **{kind: named.get(kind, "–") for kind in kinds},
+                **{kind: by_kind.get(kind, "–") for kind in kinds},
             }
         )
     return rows
@@ -309,17 +323,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--step", default="", metavar="WORD", help="steps whose name contains WORD")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     outcomes: list[Outcome] = []
-    steps = [step for step in Step if given.step in step]
-    for project in (one for one in PROJECTS if given.only in one.kind):
+    steps = [step for step in Step if options.step in step]
+    for project in (candidate for candidate in PROJECTS if options.only in candidate.kind):
         for outcome in FirstHour(
-            project, given.folder.resolve() / project.kind.replace(" ", "-")
+            project, options.folder.resolve() / project.kind.replace(" ", "-")
         ).take(steps):
             outcomes.append(outcome)
             sys.stderr.write(f"{json.dumps(outcome.row(), ensure_ascii=False)}\n")
     rows: list[Mapping[str, str]] = [outcome.row() for outcome in outcomes]
-    publish(render("A new user's first hour", table(outcomes)), {"rows": rows}, given.json)
+    publish(render("A new user's first hour", table(outcomes)), {"rows": rows}, options.json)
     return int(not all(outcome.is_right for outcome in outcomes))
 
 

@@ -1,4 +1,6 @@
-"""Leases on real clusters on this machine, where nodes or the coordinator are killed: what is lost, twice, or overlaps.
+"""Runs leases on real clusters on this machine while nodes or the coordinator are killed.
+
+Counts the launches that are lost, or twice, or overlap.
 
 ``python -m benchmarks.fleet_engines ray --kill node --runs 20 --json fleet_ray.json``
 ``python -m benchmarks.fleet_engines slurm --kill coordinator``
@@ -46,11 +48,14 @@ STUB = """
 import json, os, pathlib, sys, time
 from ci_bench.processes.descendants import ending_with
 folder, records, name, seconds = map(str, sys.argv[1:])
-above = dict(part.split("=", 1) for part in pathlib.Path(f"/proc/{os.getppid()}/environ").read_text().split("\\0") if "=" in part)
-node = above.get("SLURMD_NODENAME") or pathlib.Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
+above = dict(part.split("=", 1) for part in \
+pathlib.Path(f"/proc/{os.getppid()}/environ").read_text().split("\\0") if "=" in part)
+node = above.get("SLURMD_NODENAME") or \
+pathlib.Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
 with ending_with(os.environ["CI_BENCH_LEASE_STARTER"]):
     for side, place in (("base", "base/results.json"), ("head", "results.json")):
-        said = {"node": node, "device": os.environ.get("CUDA_VISIBLE_DEVICES", "0"), "began_s": time.monotonic()}
+        said = {"node": node, "device": os.environ.get("CUDA_VISIBLE_DEVICES", "0"), \
+"began_s": time.monotonic()}
         record = pathlib.Path(records, f"{name}-{side}")
         with record.open("x") as stream:
             stream.write(json.dumps(said))
@@ -72,7 +77,10 @@ class CannotStart(Exception):  # noqa: N818 - a reason, by which a test is skipp
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a run measures: so many launches of each case, all of them wanted; seconds by case, drawn by the seed."""
+    """Work of a run: so many launches of each case, all of which are due.
+
+    The seed draws the seconds of each case.
+    """
 
     cases: int
     launches: int
@@ -80,13 +88,13 @@ class Work:
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """How long a launch of each case lasts (s), both sides."""
+        """Seconds of a launch of each case, both sides."""
         rng = random.Random(self.seed)  # noqa: S311 - a simulation
         return {f"suite/case_{number}": rng.uniform(*SECONDS) for number in range(self.cases)}
 
     @property
     def looks(self) -> Sequence[int]:
-        """After each launch."""
+        """Number of launches before each look: a look follows every launch."""
         return range(1, self.launches + 1)
 
 
@@ -100,7 +108,7 @@ class Cluster(Protocol):
     environ: Mapping[str, str]
 
     def kill(self, node: str) -> None:
-        """By SIGKILL, with all that it runs; `node` is what leases write down."""
+        """Kill a node by SIGKILL, with all that it runs; leases write down its name."""
 
     def repair(self) -> None:
         """Start what was killed."""
@@ -116,26 +124,26 @@ class SlurmCluster:
     word: str = "slurm:partition=gpu,constraint=h100"
 
     def kill(self, node: str) -> None:
-        """With the processes of its namespace."""
+        """Kill a node with the processes of its namespace."""
         self.killed.append(node)
         _call(SCRIPT, "kill", self.folder, node)
 
     def repair(self) -> None:
-        """Wait until all are idle again."""
+        """Wait until all nodes are idle again."""
         for node in self.killed:
             _call(SCRIPT, "start", self.folder, node)
         self.killed.clear()
         until = time.monotonic() + LIMIT_S
         while time.monotonic() < until:
-            said = _call("sinfo", "--noheader", "--Node", "--format=%t", environ=self.environ)
-            if {*said.split()} == {"idle"}:
+            states = _call("sinfo", "--noheader", "--Node", "--format=%t", environ=self.environ)
+            if {*states.split()} == {"idle"}:
                 return
             time.sleep(0.5)
         raise CannotStart("a node of Slurm doesn't come up again")
 
 
 def _call(*words: object, environ: Mapping[str, str] | None = None) -> str:
-    """What a command prints."""
+    """Return the output of a command."""
     done = subprocess.run(
         [*map(str, words)],
         env=environ,
@@ -145,14 +153,17 @@ def _call(*words: object, environ: Mapping[str, str] | None = None) -> str:
         timeout=LIMIT_S,
     )
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]
-        raise (CannotStart if done.returncode == CANNOT else RuntimeError)(said)
+        complaint = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]
+        raise (CannotStart if done.returncode == CANNOT else RuntimeError)(complaint)
     return done.stdout
 
 
 @contextmanager
 def slurm(*, nodes: int = 2, private: Sequence[Path] = ()) -> Iterator[SlurmCluster]:
-    """A Slurm cluster of so many nodes, each with an empty folder of its own at the `private` paths. Raises `CannotStart`."""
+    """Start a Slurm cluster of so many nodes, or raise `CannotStart`.
+
+    Each node has an empty folder of its own at the `private` paths.
+    """
     try:
         import submitit  # noqa: F401 - whether it is there
     except ImportError as error:
@@ -161,10 +172,10 @@ def slurm(*, nodes: int = 2, private: Sequence[Path] = ()) -> Iterator[SlurmClus
         ) from error
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     try:
-        said = dict(
+        variables = dict(
             line.split("=", 1) for line in _call(SCRIPT, "up", folder, nodes, *private).splitlines()
         )
-        yield SlurmCluster(folder=folder, environ={**os.environ, **said}, killed=[])
+        yield SlurmCluster(folder=folder, environ={**os.environ, **variables}, killed=[])
     finally:
         _call(SCRIPT, "down", folder)
 
@@ -180,15 +191,18 @@ class RayCluster:
 
     @property
     def word(self) -> str:
-        """By the address of its head, which measures nothing."""
+        """Fleet of the cluster: the address of its head, which measures nothing."""
         return f"ray:{self.made.address}"
 
     def add(self) -> None:
-        """A node more."""
+        """Add a node."""
         self.workers.append(self.made.add_node(num_cpus=self.size, num_gpus=self.size))
 
     def kill(self, node: str) -> None:
-        """The process that leads the node; Ray's workers end with it, and leases with their workers."""
+        """Kill the process that leads the node.
+
+        Ray's workers end with it, and leases with their workers.
+        """
         (victim,) = (
             each
             for each in self.workers
@@ -198,7 +212,7 @@ class RayCluster:
         self.made.remove_node(victim, allow_graceful=False)
 
     def repair(self) -> None:
-        """A new node for each that was killed."""
+        """Add a node for each that was killed."""
         while len(self.workers) < NODES:
             self.add()
 
@@ -208,7 +222,10 @@ NODES = 3
 
 @contextmanager
 def ray(*, size: int = 2) -> Iterator[RayCluster]:
-    """A Ray cluster of three nodes, with so many made-up GPUs each. Raises `CannotStart`."""
+    """Start a Ray cluster of three nodes with made-up GPUs, or raise `CannotStart`.
+
+    Each node has `size` GPUs.
+    """
     settings = {
         "RAY_health_check_period_ms": "500",
         "RAY_health_check_timeout_ms": "500",
@@ -221,22 +238,22 @@ def ray(*, size: int = 2) -> Iterator[RayCluster]:
         raise CannotStart(
             "the extra `ray` is not installed: pip install 'ci-bench[ray]'"
         ) from error
-    made = Processes(
+    processes = Processes(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
     )
     try:
-        cluster = RayCluster(made=made, size=size, environ=dict(os.environ), workers=[])
+        cluster = RayCluster(made=processes, size=size, environ=dict(os.environ), workers=[])
         cluster.repair()
         yield cluster
     finally:
-        made.shutdown()
+        processes.shutdown()
 
 
 ENGINES: Mapping[str, Callable[[], Any]] = {"ray": ray, "slurm": slurm}
 
 
 def coordinate(word: str, home: Path, work: Work, *, resume: bool) -> None:
-    """Be the coordinator of a run whose journal, leases and records lie in `home`."""
+    """Be the coordinator of a run whose journal, leases and records are in `home`."""
     journal = FileJournal(file=home / "journal.jsonl", leases=home / "leases")
     run = Run(
         id="trial",
@@ -288,7 +305,7 @@ def _name(order: LeaseOrder) -> str:
 
 
 def _accept(ended: EndedLease) -> None:
-    """Both sides are of this lease, and of one device of one node."""
+    """Check that both sides are of this lease, and of one device of one node."""
     assert ended.folder is not None  # noqa: S101 - an attempt without is lost already
     head, base = (
         json.loads((ended.folder / place).read_text())
@@ -300,29 +317,37 @@ def _accept(ended: EndedLease) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """What became of a run; `apart` are leases whose sides were on two devices, `again` those that an engine began twice."""
+    """Outcome of a run, in numbers."""
 
     leases: int
+    """The number of delivered leases."""
     losses: int
+    """The number of losses of leases that the journal notes."""
     lost: int
+    """The number of launches of cases that no delivered lease has."""
     twice: int
+    """The number of launches of cases that a second delivered lease has."""
     overlaps: int
+    """The number of pairs of leases that were on one device at the same time."""
     apart: int
+    """The number of leases whose sides were on two devices."""
     again: int
+    """The number of leases that an engine started twice."""
     kills: int
+    """The number of processes that were killed."""
     seconds: float
+    """The wall time of the run (s)."""
 
     @property
     def sound(self) -> bool:
-        """Nothing is lost, twice, apart or overlaps."""
+        """True if nothing is lost, twice, apart, or overlaps."""
         return not (self.lost or self.twice or self.overlaps or self.apart or self.again)
 
 
 def attempt(cluster: Cluster, home: Path, work: Work, *, kill: str = "") -> Figures:
-    """One run.
+    """Run once, and return the figures.
 
-    `kill` is `node` or `coordinator`, at a moment that the seed draws; empty where nothing is
-    killed.
+    `kill` is `node` or `coordinator`, at a moment that the seed draws; empty if nothing is killed.
     """
     (home / "records").mkdir(parents=True)
     began_s = time.monotonic()
@@ -376,32 +401,32 @@ def _start(cluster: Cluster, home: Path, work: Work, *more: str) -> "subprocess.
 
 
 def _moment(home: Path, process: "subprocess.Popen[bytes]", *, after: int) -> str:
-    """Wait until so many leases are delivered and another one measures; the node that it measures on."""
+    """Wait until so many leases are delivered and another one measures; return its node."""
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until and process.poll() is None:
         journal = home / "journal.jsonl"
         if journal.exists() and journal.read_text().count('"delivered"') >= after:
-            for said in _records(home).values():
-                if "ended_s" not in said:
-                    return str(said["node"])
+            for record in _records(home).values():
+                if "ended_s" not in record:
+                    return str(record["node"])
         time.sleep(0.02)
     raise RuntimeError(f"nothing was measured: {(home / 'coordinator.log').read_text()[-2000:]}")
 
 
 def _records(home: Path) -> dict[str, dict[str, Any]]:
-    """What leases wrote down so far, by their names and sides."""
-    found = {}
+    """Return the records that leases have written so far, by their names and sides."""
+    records = {}
     for path in (home / "records").iterdir():
         if path.suffix != ".part" and (text := path.read_text()):
-            found[path.name] = json.loads(text)
-    return found
+            records[path.name] = json.loads(text)
+    return records
 
 
 def _figures(
     home: Path, work: Work, deaths: Mapping[str, float], *, kills: int, seconds: float
 ) -> Figures:
     earlier = FileJournal(file=home / "journal.jsonl", leases=home / "leases").read()[2]
-    wanted = {(name, launch) for name in work.seconds for launch in range(work.launches)}
+    planned = {(name, launch) for name in work.seconds for launch in range(work.launches)}
     counted = Counter(
         (name, ended.order.lease.first)
         for ended in earlier.delivered
@@ -411,11 +436,11 @@ def _figures(
         defaultdict[tuple[str, str], list[tuple[float, float]]](list),
         defaultdict[str, set[tuple[str, str]]](set),
     )
-    for name, said in _records(home).items():
-        place = str(said["node"]), str(said["device"])
+    for name, record in _records(home).items():
+        place = str(record["node"]), str(record["device"])
         places[name.rpartition("-")[0]].add(place)
         spans[place].append(
-            (said["began_s"], said.get("ended_s", deaths.get(place[0], said["began_s"])))
+            (record["began_s"], record.get("ended_s", deaths.get(place[0], record["began_s"])))
         )
     pairs = [
         (first, second)
@@ -425,7 +450,7 @@ def _figures(
     return Figures(
         leases=len(earlier.delivered),
         losses=len(earlier.losses),
-        lost=len(wanted - counted.keys()),
+        lost=len(planned - counted.keys()),
         twice=sum(count - 1 for count in counted.values()),
         overlaps=sum(second[0] < first[1] for first, second in pairs),
         apart=sum(len(place) > 1 for place in places.values()),
@@ -439,7 +464,7 @@ COUNTED = ("leases", "losses", "lost", "twice", "overlaps", "apart", "again")
 
 
 def total(figures: Sequence[Figures], engine: str, kill: str) -> dict[str, str]:
-    """A row of the printed table: all runs together."""
+    """Return a row of the printed table: all runs together."""
     return {
         "engine": engine,
         "killed in each": kill or "nothing",
@@ -453,7 +478,7 @@ def total(figures: Sequence[Figures], engine: str, kill: str) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fleet_engines", description=(__doc__ or "").split("\n")[0]
     )

@@ -1,4 +1,6 @@
-"""How often a gate over three devices is right that differ by 2 %: `ci-bench gate --fleet local:…`, on simulated cards.
+"""Measures how often a gate over three devices that differ by 2 % is right.
+
+It is `ci-bench gate --fleet local:…`, on simulated cards.
 
 Run as ``python -m benchmarks.fleet_gates [--gates N] [--at-most N] [--json FILE [--resume]]
 [--folder DIR]``. Every second gate is of one commit against an equal one, the others of one with a
@@ -37,13 +39,13 @@ from ci_bench.records import documents
 from ci_bench.records.results import Results
 
 SPEEDS = (1.0, 1.02, 0.98)
-"""How long a kernel takes on each slot, of what it takes on the first."""
+"""The time of a kernel on each slot, relative to the first."""
 FLEET = "local:" + ",".join(f"cuda:{slot}" for slot in range(len(SPEEDS)))
 LIMIT_S = 1500.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Judge the gates that are left, write each down at once, print the table."""
+    """Judge the gates that are left, write each immediately, print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gates", type=int, default=20, help="unchanged and slower in turns")
     parser.add_argument("--cases", type=int, default=2, help="cases of a gate")
@@ -83,31 +85,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def table(gates: Sequence[Mapping[str, Any]]) -> str:
-    """Verdicts, as on one card, and what of the fleet is behind them."""
+    """Render the verdicts as on one card, and the fleet's figures."""
     rows = [dict(row) for row in single.rows(gates)]
     for row, planted in zip(rows, sorted({gate["planted"] for gate in gates}), strict=True):
-        own = [gate for gate in gates if gate["planted"] == planted]
-        row["leases"] = str(sum(sum(gate["leases"].values()) for gate in own))
-        row["lost"] = str(sum(gate["losses"] for gate in own))
+        matching = [gate for gate in gates if gate["planted"] == planted]
+        row["leases"] = str(sum(sum(gate["leases"].values()) for gate in matching))
+        row["lost"] = str(sum(gate["losses"] for gate in matching))
         row["apart"] = ", ".join(
-            _mean([gate["apart"][slot] for gate in own]) for slot in range(len(SPEEDS) - 1)
+            _mean([gate["apart"][slot] for gate in matching]) for slot in range(len(SPEEDS) - 1)
         )
     return render("Gates over three simulated cards", rows)
 
 
-def _mean(known: Sequence[float | None]) -> str:
-    values = [each for each in known if each is not None]
+def _mean(ratios: Sequence[float | None]) -> str:
+    values = [each for each in ratios if each is not None]
     return f"{statistics.fmean(values):+.1%}" if values else "unknown"
 
 
 def is_next_planted(gates: Sequence[Mapping[str, Any]]) -> bool:
-    """In turns, and what is missing of either first."""
+    """Return whether the next gate has a plant: in turns, but the kind that lags comes first."""
     planted = sum(bool(gate["planted"]) for gate in gates)
     return planted < len(gates) - planted
 
 
 def _make_machine(folder: Path, cases: int) -> None:
-    """Cards, an empty repository, and what is known of the machine."""
+    """Make cards, an empty repository, and the machine's noise."""
     folder.mkdir(exist_ok=True)
     uuid = f"GPU-51a1a7ed-0000-4000-8000-{secrets.token_hex(6)}"
     for slot, speed in enumerate(SPEEDS):
@@ -134,12 +136,12 @@ def _make_machine(folder: Path, cases: int) -> None:
 
 
 def card_of(folder: Path, slot: int) -> Path:
-    """The script of a slot's card."""
+    """Return the script of a slot's card."""
     return folder / f"card-{slot}.json"
 
 
 def gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
-    """One gate: of each case the worst verdict that a time of it got, and which slot measured how many leases."""
+    """Run one gate; return the worst verdict of each case's times, and the leases of each slot."""
     single.commit(folder / "repository", single.KERNELS, cases)
     single.commit(folder / "repository", single.KERNELS + planted, cases)
     began, out = time.monotonic(), folder / "out"
@@ -201,7 +203,10 @@ def gate(folder: Path, *, planted: bool, cases: int) -> dict[str, Any]:
 
 
 def apart(base: Results) -> list[float | None]:
-    """How much longer base's steps took on each slot than on the first, where both had a case; in the order of their UUIDs."""
+    """Return how much longer base's steps took on each slot than on the first.
+
+    Over cases that both had; in the order of their UUIDs.
+    """
     logs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in base.cases if base.parts else ():
         slots = {origin.launch: base.parts[origin.part].slot for origin in row.origins}
@@ -228,7 +233,7 @@ def apart(base: Results) -> list[float | None]:
 
 
 def as_command(folder: Path, words: Sequence[str]) -> int:
-    """`ci-bench`, in a process whose leases find the card of their slot."""
+    """Run `ci-bench` in a process whose leases find the card of their slot."""
     submit = local.LocalEngine.submit
 
     def on_its_card(self: local.LocalEngine, order: LeaseOrder) -> None:

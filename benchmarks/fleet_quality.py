@@ -1,4 +1,4 @@
-"""How often verdicts are right where the launches of a case were taken on several devices that differ.
+"""Measures how often verdicts are right if launches of a case ran on devices that differ.
 
 ``python -m benchmarks.fleet_quality --runs 2000 --json fleet_quality.json``
 
@@ -28,42 +28,58 @@ from ci_bench.judge.times import sequential
 from ci_bench.judge.times.sequential import Code, SequentialRule
 
 BETWEEN = 0.02
-"""How far devices differ on both sides alike, as a share of the time."""
+"""The difference between devices on both sides alike, as a share of the time."""
 APART = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02)
-"""How far they differ on one side alone."""
+"""The differences between them on one side only."""
 PLANTS = (0.02, 0.05)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """What is reported for one size of what devices do to one side alone (`apart`, a share); shares in 0..1."""
+    """Reported shares and counts for one size of what devices do to one side only."""
 
     apart: float
+    """The size: the standard deviation of what a device does to head only, as a share."""
     told: bool
+    """True if the rule knows the slot of each launch."""
     runs: int
+    """The number of simulated runs."""
     false_alarms: int
+    """The number of runs of unchanged code in which a case is called regressed."""
     false_alarm_interval: tuple[float, float]
+    """The exact 95 % interval of the share of such runs."""
     found_2: float
+    """The share of cases slowed by 2 % that are called regressed."""
     found_5: float
+    """The share of cases slowed by 5 % that are called regressed."""
     settled_unchanged: float
+    """The share of cases of unchanged code that are called unchanged."""
     launches: float
+    """The mean number of launches of a case."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
-    """What is simulated: so many devices, cases and launches of history; `apart` as in `Figures`, `told` which rule judges."""
+    """Simulated fleet and suite."""
 
     slots: int = 3
+    """The number of devices that launches go around."""
     cases: int = CASES
+    """The number of cases of a run."""
     history: int = HISTORY
+    """The launches of unchanged code that each case has behind it."""
     apart: float = 0.0
+    """As in `Figures`."""
     told: bool = True
+    """As in `Figures`."""
 
 
-def score(scene: Scene, *, runs: int, seed: int, apart: Sequence[float] = APART) -> list[Figures]:
-    """The figures for each size, told and blind."""
-    scenes = (replace(scene, apart=size, told=told) for size in apart for told in (True, False))
-    return [_figures(one, runs=runs, seed=seed) for one in scenes]
+def score(scene: Scene, *, runs: int, seed: int, sizes: Sequence[float] = APART) -> list[Figures]:
+    """Return the figures for each size, by the rule that knows the slots and the blind one."""
+    scenes = (
+        replace(scene, apart=size, told=informed) for size in sizes for informed in (True, False)
+    )
+    return [_figures(variant, runs=runs, seed=seed) for variant in scenes]
 
 
 def _figures(scene: Scene, *, runs: int, seed: int) -> Figures:
@@ -94,11 +110,13 @@ def _chunk(scene: Scene, runs: int, rng: np.random.Generator) -> Floats:
     most = rule.looks[-1]
     base, head = draw_launches(rng, suite, most, SAMPLES)
     place = np.arange(most) % scene.slots
-    common, own = (
+    common, one_sided = (
         rng.standard_normal((*suite.kind.shape, scene.slots))[..., place, None] for _ in range(2)
     )
     both = (100 * BETWEEN * common).astype(np.float32)
-    d, within = figures_of(base + both, head + both + (100 * scene.apart * own).astype(np.float32))
+    d, within = figures_of(
+        base + both, head + both + (100 * scene.apart * one_sided).astype(np.float32)
+    )
     slots = np.broadcast_to(place, d.shape) if scene.told else None
     judge = partial(sequential.replay, within=within, learned=learned, rule=rule, slots=slots)
     clean = judge(d)
@@ -119,7 +137,7 @@ def _chunk(scene: Scene, runs: int, rng: np.random.Generator) -> Floats:
 
 
 def row(of: Figures) -> dict[str, str]:
-    """A row of the printed table."""
+    """Return a row of the printed table."""
     low, high = of.false_alarm_interval
     return {
         "apart": f"{100 * of.apart:g} %",
@@ -135,7 +153,7 @@ def row(of: Figures) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fleet_quality", description=(__doc__ or "").split("\n")[0]
     )
@@ -163,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "benchmark": "fleet_quality",
         "seed": options.seed,
         "slots": options.slots,
-        "results": [asdict(one) for one in results],
+        "results": [asdict(figures) for figures in results],
     }
     publish(render(title, [row(result) for result in results]), document, options.json)
 

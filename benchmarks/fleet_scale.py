@@ -1,4 +1,6 @@
-"""What coordinating a large fleet costs, and how long it waits: 100,000 cases on 1,000 slots, in virtual time.
+"""Measures the cost and waits of coordinating a large fleet, in virtual time.
+
+The fleet has 1,000 slots for 100,000 cases.
 
 ``python -m benchmarks.fleet_scale --json fleet_scale.json``
 
@@ -6,7 +8,7 @@ Slots take the time that their leases' cases take (log-normal, median 30 s and a
 sd) and a start of 20 s each; expectations are off by a factor (log-normal, 1.2 at one sd); with
 ``--first`` there are none but by the run's own leases. After each look a share of the cases stays
 open (`OPEN`). Documents are not read here: what judging them costs is in `judge_scale`. Prints the
-coordinator's CPU time for each launch of a case, its memory, and the makespan beside the ideal,
+coordinator's CPU time for each launch of a case, its memory, and the makespan next to the ideal,
 which is all work shared out evenly.
 """
 
@@ -35,37 +37,45 @@ START_S, MEDIAN_S, SPREAD, MISJUDGED = 20.0, 30.0, 0.69, 0.18
 
 @dataclass(kw_only=True, slots=True)
 class VirtualFleet:
-    """Slots in virtual time; `dying` are lost with the lease that they hold at that moment (s)."""
+    """Slots in virtual time."""
 
     names: Sequence[str]
+    """The names of all slots."""
     lasts_s: dict[str, float]
+    """The seconds of each case, by its id."""
     dying: dict[str, float]
+    """The time at which a slot is lost (s), with the lease that it holds then; by slot."""
     now: float = 0.0
+    """The virtual time (s)."""
     busy_s: float = 0.0
+    """The seconds of all leases that ended, summed."""
     running: list[tuple[float, int, float, LeaseOrder]] = field(default_factory=list)
+    """A heap of leases: end (s), number, begin (s), order."""
     count: int = 0
+    """The number of leases so far, which orders those that end together."""
     _there: list[Slot] = field(default_factory=list)
+    """The slots that are not lost."""
 
     def __post_init__(self) -> None:
-        """All slots are there in the beginning."""
+        """Start with all slots."""
         self._there = [Slot(name=name) for name in self.names]
 
     def clock(self) -> float:
-        """Virtual seconds."""
+        """Return the virtual seconds."""
         return self.now
 
     def slots(self) -> Sequence[Slot]:
-        """Those that are not lost."""
+        """Return the slots that are not lost."""
         return self._there
 
     def submit(self, order: LeaseOrder) -> None:
-        """It will take as long as its cases do."""
+        """Start a lease, which will take as long as its cases do."""
         seconds = START_S + sum(self.lasts_s[name] for name in order.lease.cases)
         self.count += 1
         heapq.heappush(self.running, (self.now + seconds, self.count, self.now, order))
 
     def finished(self, _timeout_s: float) -> Sequence[EndedLease]:
-        """The next to end; time goes on to there."""
+        """Return the next lease to end, and move the time there."""
         at, _, began, order = heapq.heappop(self.running)
         self.now = at
         death = self.dying.get(order.slot)
@@ -76,7 +86,7 @@ class VirtualFleet:
         return [EndedLease(order=order, began_s=began, ended_s=at, folder=Path())]
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: nothing runs."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -84,33 +94,46 @@ class Nothing:
     """A journal that keeps nothing."""
 
     def begun(self, order: LeaseOrder) -> None:
-        """Not kept."""
+        """Keep nothing."""
 
     def delivered(self, ended: EndedLease) -> None:
-        """Not kept."""
+        """Keep nothing."""
 
     def lost(self, loss: Loss, took_s: float) -> None:
-        """Not kept."""
+        """Keep nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """What is reported; seconds, MiB."""
+    """Reported figures of one fleet."""
 
     cases: int
+    """The number of cases."""
     slots: int
+    """The number of slots."""
     launches: int
+    """The number of launches of cases that were delivered."""
     leases: int
+    """The number of delivered leases."""
     lost: int
+    """The number of lost leases."""
     cpu_ms_per_launch: float
+    """The coordinator's CPU time for each launch of a case (ms)."""
     peak_mib: float
+    """The peak resident memory of the process (MiB)."""
     makespan_s: float
+    """The virtual time until the last lease ended (s)."""
     ideal_s: float
+    """The makespan if all work was shared out evenly (s)."""
     ratio: float
+    """`makespan_s` over `ideal_s`."""
 
 
 def simulate(*, cases: int, slots: int, lost: int, seed: int, first: bool = False) -> Figures:
-    """One run of a fleet; `first` of its plan, so that nothing is known of how long cases take."""
+    """Simulate one run of a fleet.
+
+    If it is the `first` of its plan, the durations of cases are unknown.
+    """
     rng = random.Random(seed)  # noqa: S311 - a simulation
     names = [f"suite/case_{number}[size={number % 97},dtype=fp32]" for number in range(cases)]
     lasts_s = {name: MEDIAN_S * rng.lognormvariate(0.0, SPREAD) for name in names}
@@ -159,7 +182,7 @@ def simulate(*, cases: int, slots: int, lost: int, seed: int, first: bool = Fals
 
 
 def row(of: Figures) -> dict[str, str]:
-    """A row of the printed table."""
+    """Return a row of the printed table."""
     return {
         "cases x slots": f"{of.cases:,} x {of.slots:,}",
         "launches": f"{of.launches:,}",
@@ -172,7 +195,7 @@ def row(of: Figures) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fleet_scale", description=(__doc__ or "").split("\n")[0]
     )
@@ -189,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
-    found = simulate(
+    figures = simulate(
         cases=options.cases,
         slots=options.slots,
         lost=options.lost,
@@ -197,8 +220,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         first=options.first,
     )
     publish(
-        render("A fleet in virtual time", [row(found)]),
-        {"benchmark": "fleet_scale", "results": [asdict(found)]},
+        render("A fleet in virtual time", [row(figures)]),
+        {"benchmark": "fleet_scale", "results": [asdict(figures)]},
         options.json,
     )
 

@@ -1,18 +1,18 @@
-"""Fuzzes every reader and renderer of ci-bench: what strangers can send must be read or refused, and never anything else.
+"""Fuzzes every reader and renderer of ci-bench: input must be read or refused, no more.
 
 ``python -m benchmarks.fuzz --inputs 1000000 --resume fuzz.json``
 
-Each target (`fuzz_targets`) is fed in a process of its own, with at most 1 GiB of memory beyond
-what it starts with and ten seconds of the processor for one input. Inputs come from `fuzz_mutator`,
-changing valid documents. With ``--engine atheris`` coverage guides them (libFuzzer, where the
-package atheris is installed; the same mutator is one of its own); without, they are drawn anew from
-the seeds each time. An input that makes a target raise anything but its one refusal, hang or grow
-is a finding: it is written down, and the exit code is 1.
+Each target (`fuzz_targets`) is fed in a process of its own, with at most 1 GiB of memory beyond its
+start and ten seconds of the processor for one input. Inputs come from `fuzz_mutator`, changing
+valid documents. With ``--engine atheris`` coverage guides them (libFuzzer, if the package atheris
+is installed; the same mutator is one of its own); without, they are drawn again from the seeds each
+time. An input that makes a target raise anything but its one refusal, hang or grow is a finding: it
+is written down, and the exit code is 1.
 
-With ``--resume`` the file keeps every stretch of inputs that a target was given, with the seed of
-its dice; a later call goes on where it ended, with dice of its own, and the total is the sum of the
-stretches. A stretch that ended in a finding counts with the inputs before it; its finding stays in
-the file, and the next stretch shows whether it has been mended.
+With ``--resume`` the file keeps every stretch of inputs that a target got, with the seed of its
+dice; a later call continues there, with dice of its own, and the total is the sum of the stretches.
+A stretch that ended in a finding counts with the inputs before it; its finding stays in the file,
+and the next stretch shows whether it has been fixed.
 """
 
 import argparse
@@ -47,10 +47,10 @@ def fuzz(
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         start = _start_guided if engine == "atheris" else _start
         code = start(name, inputs, seed, Path(folder), limit_s)
-        kept = Path(folder) / "figures.json"
+        path = Path(folder) / "figures.json"
         figures = (
-            Figures(**json.loads(kept.read_text()))
-            if kept.exists()
+            Figures(**json.loads(path.read_text()))
+            if path.exists()
             else Figures(target=name, engine=engine, seed=seed)
         )
         if code and not figures.finding:
@@ -59,7 +59,10 @@ def fuzz(
 
 
 def _start(name: str, inputs: int, seed: int, folder: Path, limit_s: float | None) -> int:
-    """One child after the other comes of a server that has loaded everything; 0 where it was ended at its limit."""
+    """Feed a target in a child; return its exit code, 0 if it was ended at its limit.
+
+    All children come from a server that has loaded everything.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.fuzz_child"])
     child = context.Process(target=_child, args=(name, inputs, seed, folder), daemon=True)
@@ -78,7 +81,10 @@ def _child(name: str, inputs: int, seed: int, folder: Path) -> None:
 
 
 def _start_guided(name: str, inputs: int, seed: int, folder: Path, limit_s: float | None) -> int:
-    """A process for libFuzzer to take over; it maps terabytes that it never touches, so that memory has no limit."""
+    """Start a process for libFuzzer to take over; return its exit code.
+
+    It maps terabytes that it never touches, so that memory has no limit.
+    """
     command = [
         sys.executable,
         "-c",
@@ -101,19 +107,24 @@ def _start_guided(name: str, inputs: int, seed: int, folder: Path, limit_s: floa
 
 
 def earlier(path: Path | None) -> list[Figures]:
-    """The stretches that a file keeps; none where there is no file yet."""
+    """Return the stretches that a file keeps; none if there is no file yet."""
     if path is None or not path.exists():
         return []
-    return [Figures(**one) for one in json.loads(path.read_text())["stretches"]]
+    return [Figures(**stretch) for stretch in json.loads(path.read_text())["stretches"]]
 
 
 def totals(stretches: Sequence[Figures]) -> list[Figures]:
-    """One row for each target and engine: sums, the slowest, the most grown, and the finding of the last stretch."""
-    whole: dict[tuple[str, str], Figures] = {}
-    for one in stretches:
-        known = whole.get((one.target, one.engine))
-        whole[one.target, one.engine] = one if known is None else _sum(known, one)
-    return list(whole.values())
+    """Return one row for each target and engine, summed over its stretches.
+
+    It has the slowest and the most grown of them, and the finding of the last one.
+    """
+    sums: dict[tuple[str, str], Figures] = {}
+    for stretch in stretches:
+        previous = sums.get((stretch.target, stretch.engine))
+        sums[stretch.target, stretch.engine] = (
+            stretch if previous is None else _sum(previous, stretch)
+        )
+    return list(sums.values())
 
 
 def _sum(before: Figures, after: Figures) -> Figures:
@@ -128,39 +139,45 @@ def _sum(before: Figures, after: Figures) -> Figures:
 
 
 def table(every: Sequence[Figures]) -> str:
-    """The figures, one target a row. Seconds are those of the processor."""
+    """Render the figures, one target a row; seconds are those of the processor."""
     rows: list[Mapping[str, str]] = [
         {
-            "target": one.target,
-            "engine": one.engine,
-            "inputs": f"{one.inputs:,}",
-            "accepted": f"{one.accepted:,}",
-            "seconds": f"{one.seconds:,.0f}",
-            "slowest (s)": f"{one.slowest_s:.2f}",
-            "grown (MiB)": f"{one.grown_bytes / 2**20:.0f}",
-            "findings": "1" if one.finding else "0",
+            "target": figures.target,
+            "engine": figures.engine,
+            "inputs": f"{figures.inputs:,}",
+            "accepted": f"{figures.accepted:,}",
+            "seconds": f"{figures.seconds:,.0f}",
+            "slowest (s)": f"{figures.slowest_s:.2f}",
+            "grown (MiB)": f"{figures.grown_bytes / 2**20:.0f}",
+            "findings": "1" if figures.finding else "0",
         }
-        for one in every
+        for figures in every
     ]
     return render("Fuzzed", rows)
 
 
 def fuzz_all(arguments: argparse.Namespace) -> list[Figures]:
-    """Every target that was asked for, up to so many inputs in all; what is known is told and written after each."""
-    known = earlier(arguments.resume)
+    """Fuzz every requested target, up to so many inputs in all; write the figures after each."""
+    stretches = earlier(arguments.resume)
     for name in arguments.target or TARGETS:
-        own = [one for one in known if (one.target, one.engine) == (name, arguments.engine)]
-        missing = arguments.inputs - sum(one.inputs for one in own)
+        done = [
+            stretch
+            for stretch in stretches
+            if (stretch.target, stretch.engine) == (name, arguments.engine)
+        ]
+        missing = arguments.inputs - sum(stretch.inputs for stretch in done)
         if missing <= 0:
             continue
-        seed = arguments.seed + len(own)
-        known.append(
+        seed = arguments.seed + len(done)
+        stretches.append(
             fuzz(name, engine=arguments.engine, inputs=missing, seed=seed, limit_s=arguments.limit)
         )
         publish(
-            table(totals(known)), {"stretches": [asdict(one) for one in known]}, arguments.resume
+            table(totals(stretches)),
+            {"stretches": [asdict(stretch) for stretch in stretches]},
+            arguments.resume,
         )
-    return totals(known)
+    return totals(stretches)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -198,10 +215,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.child, "atheris", arguments.inputs, arguments.seed, arguments.folder
         )
     every = fuzz_all(arguments)
-    for one in every:
-        if one.finding:
-            sys.stderr.write(f"{one.target}: {one.finding}\n")
-    return int(any(one.finding for one in every))
+    for figures in every:
+        if figures.finding:
+            sys.stderr.write(f"{figures.target}: {figures.finding}\n")
+    return int(any(figures.finding for figures in every))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The life of a process that feeds one target: its figures, kept in a file that outlives it, and the two engines."""
+"""A process that feeds one target: its figures, in a file that outlives it, and two engines."""
 
 import json
 import os
@@ -16,44 +16,53 @@ from benchmarks.fuzz_targets import TARGETS, Target
 
 LIMIT_S = 10
 WAITING_LIMIT_S = 300
-"""An input may take `LIMIT_S` seconds of the processor: beside other work they take longer. One
+"""An input may take `LIMIT_S` seconds of the processor: next to other work they take longer. One
 that only waits is ended, too.
 """
 LIMIT_BYTES = 1 << 30
 FINDING = 77
 """The exit code of a child that found something."""
 EVERY = 100
-"""How often a child writes down how far it has come."""
+"""The number of inputs after which a child writes its figures."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Figures:
-    """What became of the inputs of one target.
-
-    `grown_bytes` is by how much its process grew at most.
-    """
+    """Figures of one target's inputs."""
 
     target: str
+    """The name of the target."""
     engine: str
+    """The engine that makes the inputs: own or atheris."""
     seed: int
+    """The seed of the dice."""
     inputs: int = 0
+    """The number of inputs that were fed."""
     accepted: int = 0
+    """The number of inputs that the target accepted."""
     seconds: float = 0.0
+    """The processor time of the process (s)."""
     slowest_s: float = 0.0
+    """The processor time of the slowest input (s)."""
     grown_bytes: int = 0
+    """The growth of the process's peak memory."""
     finding: str = ""
+    """A description of the input that is a finding; empty if there is none."""
 
 
 class Child:
-    """Feeds one target, and keeps its figures in a file, so that they outlive whatever ends the process."""
+    """Feeds one target, and keeps its figures in a file.
 
-    def __init__(self, target: Target, figures: Figures, kept: Path) -> None:
-        """`kept` is the file of the figures."""
-        self.target, self.figures, self._kept = target, figures, kept
+    The file outlives any end of the process.
+    """
+
+    def __init__(self, target: Target, figures: Figures, file: Path) -> None:
+        """Keep the figures in `file`."""
+        self.target, self.figures, self._kept = target, figures, file
         self._at_first, self._began = _peak_bytes(), time.process_time()
 
     def feed(self, content: bytes) -> None:
-        """One input.
+        """Feed one input.
 
         Raises what the target raised, once it is written down. Seconds are those of the processor.
         """
@@ -81,7 +90,7 @@ class Child:
         self.figures.grown_bytes = _peak_bytes() - self._at_first
         young = self._kept.with_suffix(
             ".new"
-        )  # whoever ends this process must find the old figures or the new ones
+        )  # whatever ends this process must leave the old figures or the new ones
         young.write_text(json.dumps(asdict(self.figures)))
         young.replace(self._kept)
 
@@ -90,8 +99,8 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _own(child: Child, inputs: int) -> None:
-    """Documents drawn from the seeds and changed, so many of them."""
+def _feed_drawn(child: Child, inputs: int) -> None:
+    """Feed so many documents that are drawn from the seeds and changed."""
     rng, herd = random.Random(child.figures.seed), Herd(child.target.seeds())  # noqa: S311 - a fuzzer's dice are no secret
     for _ in range(inputs):
         child.feed(herd.draw(rng))
@@ -127,7 +136,7 @@ def _atheris(child: Child, inputs: int, corpus: Path) -> None:
 
 
 def run_child(name: str, engine: str, inputs: int, seed: int, folder: Path) -> int:
-    """The life of a child: one target, all its inputs."""
+    """Feed all inputs of one target; return the exit code."""
     target = TARGETS[name]
     for content in target.seeds():
         assert target.feed(content), f"a seed of {name} is refused"  # noqa: S101 - only a bug of ours
@@ -140,7 +149,7 @@ def run_child(name: str, engine: str, inputs: int, seed: int, folder: Path) -> i
             corpus.mkdir()
             _atheris(child, inputs, corpus)
         else:
-            _own(child, inputs)
+            _feed_drawn(child, inputs)
     except Exception:  # noqa: BLE001 - whatever a target raises beyond its refusal is what is looked for
         sys.stderr.write(traceback.format_exc())
         return FINDING
@@ -149,7 +158,7 @@ def run_child(name: str, engine: str, inputs: int, seed: int, folder: Path) -> i
 
 
 def limit_memory() -> None:
-    """From now on, this process can have so much more memory than it has, and no more."""
+    """Limit the memory of this process: so much more than it has now."""
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + LIMIT_BYTES, size + LIMIT_BYTES))
 

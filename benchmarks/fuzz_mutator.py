@@ -1,4 +1,4 @@
-"""Changes to a document that a stranger could make: of its bytes, and of its values where it is JSON.
+"""Changes that a stranger could make to a document: of its bytes, and of values in JSON.
 
 Deterministic for a seed. Coverage-guided engines take `mutate` as their mutator; without one, a
 `Herd` is the whole engine. It keeps its seeds parsed, so that an input costs one `json.dumps` and
@@ -72,7 +72,7 @@ Undo = Callable[[], object]
 
 
 def mutate(content: bytes, rng: random.Random, others: Sequence[bytes] = ()) -> bytes:
-    """One to four changes; half of the time of values, where the content is JSON.
+    """Make one to four changes, half of the time of values if the content is JSON.
 
     `others` are spliced in.
     """
@@ -85,7 +85,7 @@ def mutate(content: bytes, rng: random.Random, others: Sequence[bytes] = ()) -> 
 
 
 def _values(content: bytes, rng: random.Random) -> bytes | None:
-    """A change of one value, at a random place; `None` where this is no JSON."""
+    """Change one value at a random place; `None` if this is not JSON."""
     try:
         root = json.loads(content)
     except (ValueError, RecursionError):
@@ -185,20 +185,20 @@ _CELLS = (
         b"name,accuracy",
     ),
 )
-"""Words that a cell of a table, or a line of a log, may hold in place of its own."""
+"""Words that a cell of a table, or a line of a log, may hold instead of its own."""
 _FIELD = re.compile(rb'"[^"\\]{1,60}"\s*:\s*(?:"[^"\\]{0,200}"|[-+.\w]+)')
 
 
 def _cell(content: bytes, rng: random.Random) -> bytes:
-    """Another word for the one at a random place."""
+    """Replace the word at a random place."""
     spot = rng.randrange(len(content) + 1)
-    start = max(content.rfind(one, 0, spot) for one in _SEPARATORS) + 1
-    ends = [end for one in _SEPARATORS if (end := content.find(one, spot)) >= 0]
+    start = max(content.rfind(separator, 0, spot) for separator in _SEPARATORS) + 1
+    ends = [end for separator in _SEPARATORS if (end := content.find(separator, spot)) >= 0]
     return content[:start] + rng.choice(_CELLS) + content[min(ends, default=len(content)) :]
 
 
 def _line(content: bytes, rng: random.Random) -> bytes:
-    """A line that is gone, doubled, or somewhere else as well."""
+    """Drop, double or move a line."""
     lines = content.splitlines(keepends=True) or [b""]
     line = lines.pop(rng.randrange(len(lines)))
     for _ in range(rng.randrange(3)):
@@ -207,12 +207,12 @@ def _line(content: bytes, rng: random.Random) -> bytes:
 
 
 def _field_twice(content: bytes, rng: random.Random) -> bytes:
-    """A field that an object has twice."""
-    found = _FIELD.search(content, rng.randrange(len(content) + 1))
+    """Repeat a field of an object."""
+    match = _FIELD.search(content, rng.randrange(len(content) + 1))
     return (
         content
-        if found is None
-        else content[: found.end()] + b", " + found[0] + content[found.end() :]
+        if match is None
+        else content[: match.end()] + b", " + match[0] + content[match.end() :]
     )
 
 
@@ -227,12 +227,15 @@ class Herd:
     """
 
     def __init__(self, seeds: Sequence[bytes]) -> None:
-        """`seeds` are sound documents."""
+        """Draw from `seeds`, which are sound documents."""
         self.seeds = tuple(seeds)
         self._trees = tuple(_tree(seed) for seed in self.seeds)
 
     def draw(self, rng: random.Random) -> bytes:
-        """One of the documents with one to four changes, the first ones of values where it is JSON, the others of bytes."""
+        """Return one of the documents with one to four changes.
+
+        The first ones are of values if it is JSON, the others of bytes.
+        """
         which = rng.randrange(len(self.seeds))
         tree, changes = self._trees[which], rng.randint(1, 4)
         least = 0 if rng.random() < _ONLY_BYTES else 1 if rng.random() < _MIXED else changes
@@ -267,8 +270,8 @@ class _Tree:
 
 
 def _tree(seed: bytes) -> _Tree | None:
-    """A document in JSON, a script that assigns one, or one on each line; `None` where it is another text."""
-    for parse in (_whole, _assigned, _by_line):
+    """Parse a document: JSON, a script that assigns one, or JSON lines; else return `None`."""
+    for parse in (_parse_document, _assigned, _by_line):
         try:
             root, write = parse(seed.decode())
         except (ValueError, RecursionError):
@@ -283,7 +286,7 @@ def _tree(seed: bytes) -> _Tree | None:
 Parsed = tuple[Any, Callable[[Any], str]]
 
 
-def _whole(text: str) -> Parsed:
+def _parse_document(text: str) -> Parsed:
     return json.loads(text), json.dumps
 
 
@@ -303,7 +306,7 @@ def _by_line(text: str) -> Parsed:
 
 
 def _changed(tree: _Tree, changes: int, rng: random.Random) -> bytes:
-    """The document with some values changed; afterwards its tree is what it was."""
+    """Return the document with some values changed; its tree is restored afterwards."""
     holder, places = tree.holder, tree.places
     undone = [_change(*rng.choice(places), places, rng) for _ in range(changes)]
     try:
@@ -331,7 +334,7 @@ def _change(holder: Any, key: Any, places: Places, rng: random.Random) -> Undo:
         case 2:
             holder.extend([holder[place]] * rng.choice((1, 2, 100)))
         case _:
-            holder[place] = _odd(holder[place], rng)
+            holder[place] = _draw_odd(holder[place], rng)
     return lambda: holder.__setitem__(slice(None), before)
 
 
@@ -345,7 +348,7 @@ def _change_field(holder: dict[Any, Any], key: Any, places: Places, rng: random.
         case 2:
             holder[rng.choice(("", "kind", "x" * 80, "\ud800", f"{key}s"))] = holder.pop(key, None)
         case _:
-            holder[key] = _odd(holder.get(key), rng)
+            holder[key] = _draw_odd(holder.get(key), rng)
 
     def undo() -> None:
         holder.clear()
@@ -355,15 +358,18 @@ def _change_field(holder: dict[Any, Any], key: Any, places: Places, rng: random.
 
 
 def _another(places: Places, rng: random.Random) -> Any:
-    """A value from elsewhere in the document."""
+    """Return a value from elsewhere in the document."""
     holder, key = rng.choice(places)
     return (
         holder.get(key) if isinstance(holder, dict) else holder[key] if key < len(holder) else None
     )
 
 
-def _odd(value: Any, rng: random.Random) -> Any:
-    """Any odd value, or, as often, one of the same kind: those are refused late or not at all."""
+def _draw_odd(value: Any, rng: random.Random) -> Any:
+    """Return any odd value, or, as often, one of the same kind.
+
+    Those are refused late or not at all.
+    """
     if rng.random() < _ANY:
         return rng.choice(ODD)
     if isinstance(value, bool) or value is None:
@@ -388,7 +394,10 @@ _TEXTS = (*(value for value in ODD if isinstance(value, str)), "a", "1", " ", "/
 
 
 def slim(content: bytes, is_accepted: Callable[[bytes], bool]) -> bytes:
-    """A large document with at most two items in each list, where that is accepted still: what is small is fed more often."""
+    """Return a large document with at most two items in each list, if that is still accepted.
+
+    Small inputs are fed more often.
+    """
     if len(content) <= MOST_TEXT:
         return content
     try:

@@ -1,4 +1,4 @@
-"""Feeds every renderer: the texts of a stranger go wherever a document can hold a text, and the page is read again.
+"""Feeds every renderer: puts a stranger's texts into all texts of a document, and reads the page.
 
 Markdown is read by GitHub's own parser, under the rules that the tests of the report hold every
 comment to. Pages of HTML are read by `html.parser`, and must hold the elements and the attributes
@@ -49,36 +49,37 @@ _BADGE = re.compile(
     r"(?:passing|failing|[0-9,]+ (?:regressed|failing)|passing, [0-9,]+ (?:warnings?|improved))"
 )
 _LINKS = re.compile(r"#[a-z0-9-]+|https://github\.com/[!-~]*…?")
-"""Where links may lead: within the page, and to commits and runs; a text that is too long ends in
-an ellipsis.
-"""
+"""Targets of links: within the page, commits and runs; a text that is too long has an ellipsis."""
 
 Texts = Sequence[str]
 Shape = list[tuple[str, tuple[str, ...]]]
 
 
 def texts_of(content: bytes) -> Texts:
-    """An input as texts; those that would be one text in all places make a dull page."""
+    """Return an input as texts; a single text in all places would make a dull page."""
     return content.decode("utf-8", "surrogatepass" if content.isascii() else "replace").split(
         "\x1e"
     )
 
 
-def poisoned(value: Any, texts: Texts, seen: dict[str, str]) -> Any:
-    """The same value with a hostile text in each of its strings; equal strings stay equal, and others stay apart."""
+def poisoned(value: Any, texts: Texts, memo: dict[str, str]) -> Any:
+    """Return the same value with a hostile text in each of its strings.
+
+    Equal strings stay equal, and others stay different.
+    """
     if isinstance(value, str) and not isinstance(value, Enum):
-        return seen.setdefault(value, f"x{len(seen)} {texts[len(seen) % len(texts)]}")
+        return memo.setdefault(value, f"x{len(memo)} {texts[len(memo) % len(texts)]}")
     if isinstance(value, tuple):
-        return tuple(poisoned(item, texts, seen) for item in value)
+        return tuple(poisoned(item, texts, memo) for item in value)
     if isinstance(value, Mapping):
         return {
-            key if key in _KEPT_KEYS else poisoned(key, texts, seen): poisoned(v, texts, seen)
+            key if key in _KEPT_KEYS else poisoned(key, texts, memo): poisoned(v, texts, memo)
             for key, v in value.items()
         }
     if is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in fields(value) if field.name not in _OURS]
         return replace(
-            value, **{name: poisoned(getattr(value, name), texts, seen) for name in names}
+            value, **{name: poisoned(getattr(value, name), texts, memo) for name in names}
         )
     return value
 
@@ -89,7 +90,7 @@ _OURS = {"kind", "started_at", "finished_at"}
 
 @cache
 def _harm() -> Callable[[str], list[str]]:
-    """The rules that the tests of the report hold every page to, by GitHub's own parser."""
+    """Return the rules that the report's tests apply to every page, by GitHub's own parser."""
     spec = importlib.util.spec_from_file_location(
         "rendered", ROOT / "tests" / "report" / "rendered.py"
     )
@@ -103,7 +104,7 @@ def _harm() -> Callable[[str], list[str]]:
 
 @cache
 def comparison() -> Comparison:
-    """The example."""
+    """Return the example."""
     return documents.read_comparison(EXAMPLES / "comparison.json")
 
 
@@ -113,12 +114,12 @@ def _results() -> Results:
 
 
 def is_for_the_report(content: bytes) -> bool:
-    """Which of the two an input is for, as its check sum says."""
+    """Return whether an input is for the report, by its check sum, or for the comment."""
     return zlib.crc32(content) % 2 == 1
 
 
 def markdown(content: bytes) -> bool:
-    """The comment and the report, one of them for each input."""
+    """Render the comment or the report, one of them for each input."""
     hostile = poisoned(comparison(), texts_of(content), {})
     if is_for_the_report(content):
         page = render_report(hostile)
@@ -131,44 +132,46 @@ def markdown(content: bytes) -> bool:
 
 def _markup_is_ours(page: str) -> bool:
     try:
-        found = _harm()(page)
+        faults = _harm()(page)
     except AssertionError as error:  # elements that end in another order than they began
         raise Harmful(str(error)) from error
-    if found:
-        raise Harmful("; ".join(found)[:1000])
+    if faults:
+        raise Harmful("; ".join(faults)[:1000])
     return True
 
 
 def terminal(content: bytes) -> bool:
-    """The verdict in a terminal: nothing in it moves the cursor.
+    """Render the verdict in a terminal: nothing in it moves the cursor.
+
+    The badge is rendered as well, and has only its own words.
 
     With it the badge, which has words of its own only.
     """
     hostile = poisoned(comparison(), texts_of(content), {})
     shown = io.StringIO()
     print_comparison(hostile, Console(file=shown, width=80))
-    odd = {
+    controls = {
         character
         for character in shown.getvalue()
         if not character.isprintable() and character != "\n"
     }
-    if odd:
-        raise Harmful(f"the terminal would be sent {odd!r}")
+    if controls:
+        raise Harmful(f"the terminal would be sent {controls!r}")
     if not _BADGE.fullmatch(str(badge(hostile)["message"])):
         raise Harmful(f"the badge says {badge(hostile)['message']!r}")
     return True
 
 
 def html(content: bytes) -> bool:
-    """The HTML report, with the samples of both sides."""
+    """Render the HTML report, with the samples of both sides."""
     return _harmless(_report(texts_of(content)), _plain_report())
 
 
 def _report(texts: Texts) -> str:
-    seen: dict[str, str] = {}
-    both = poisoned(_results(), texts, seen)
+    memo: dict[str, str] = {}
+    both = poisoned(_results(), texts, memo)
     return render_html(
-        poisoned(comparison(), texts, seen), assets=_ASSETS, material=material(both, both)
+        poisoned(comparison(), texts, memo), assets=_ASSETS, material=material(both, both)
     )
 
 
@@ -178,42 +181,45 @@ def _plain_report() -> Shape:
 
 
 def trend(content: bytes) -> bool:
-    """The page of a history."""
+    """Render the page of a history."""
     return _harmless(_trend(texts_of(content)), _plain_trend())
 
 
 def _trend(texts: Texts) -> str:
     lines = tuple(_poisoned_line(line, texts) for line in _lines())
     alarms = alarms_of(lines, Policy())
-    told = tuple(f"x {text}" for text in texts[:20])
+    reasons = tuple(f"x {text}" for text in texts[:20])
     sheet = Sheet(
         title=f"x {texts[0]}",
         lines=lines,
         alarms=alarms,
-        passed=(*told, "x")[:1],
+        passed=(*reasons, "x")[:1],
         commits="https://github.com/o/r/commit",
     )
     return render(sheet, _ASSETS)
 
 
 def _poisoned_line(line: HistoryLine, texts: Texts) -> HistoryLine:
-    """A line of a history with hostile names, commits and addresses: those of runs are what a reader lets through."""
-    seen: dict[str, str] = {}
+    """Return a line of a history with hostile names, commits and addresses.
+
+    Addresses of runs are those that a reader accepts.
+    """
+    memo: dict[str, str] = {}
     runs = tuple(
         replace(run, commit=f"x {texts[0]}", id=f"x{place} {texts[-1]}")
         for place, run in enumerate(line.runs)
     )
     names = {"case", "suite", "metric", "arm"}
     points = replace(
-        line.points, **{name: poisoned(getattr(line.points, name), texts, seen) for name in names}
+        line.points, **{name: poisoned(getattr(line.points, name), texts, memo) for name in names}
     )
     changes = tuple(
-        replace(change, differences=poisoned(change.differences, texts, seen))
+        replace(change, differences=poisoned(change.differences, texts, memo))
         for change in line.changes
     )
     return replace(
         line,
-        hardware=poisoned(line.hardware, texts, seen),
+        hardware=poisoned(line.hardware, texts, memo),
         points=points,
         runs=runs,
         changes=changes,
@@ -228,12 +234,15 @@ def _plain_trend() -> Shape:
 @cache
 def _lines() -> tuple[HistoryLine, ...]:
     machine = {"device": "cuda", "gpu": "NVIDIA H200", "driver": "570.1"}
-    made = msgspec.convert(history((machine, {**machine, "driver": "571"})), History)
-    return lines_of(made, least=lambda _: 0.01)
+    parsed = msgspec.convert(history((machine, {**machine, "driver": "571"})), History)
+    return lines_of(parsed, least=lambda _: 0.01)
 
 
 def issue(content: bytes) -> bool:
-    """The issue about a trend: a machine and its software may be called anything, other names are of a fixed alphabet."""
+    """Render the issue about a trend.
+
+    A machine and its software may have any name; other names are of a fixed alphabet.
+    """
     texts = texts_of(content)
     alarms = tuple(_poisoned_alarm(alarm, texts) for alarm in alarms_of(_lines(), Policy()))
     if len(issue_title(alarms).splitlines()) != 1:
@@ -242,19 +251,19 @@ def issue(content: bytes) -> bool:
 
 
 def _poisoned_alarm(alarm: Alarm, texts: Texts) -> Alarm:
-    seen: dict[str, str] = {}
+    memo: dict[str, str] = {}
     line = alarm.line
     changes = tuple(
-        replace(change, differences=poisoned(change.differences, texts, seen))
+        replace(change, differences=poisoned(change.differences, texts, memo))
         for change in line.changes
     )
     runs = tuple(
         replace(run, url=None, commit=None) for run in line.runs
     )  # which become links on purpose
     hostile = replace(
-        line, hardware=poisoned(line.hardware, texts, seen), changes=changes, runs=runs
+        line, hardware=poisoned(line.hardware, texts, memo), changes=changes, runs=runs
     )
-    return replace(alarm, line=hostile, confirmed=poisoned("x", texts, seen))
+    return replace(alarm, line=hostile, confirmed=poisoned("x", texts, memo))
 
 
 class _Elements(HTMLParser):
@@ -275,26 +284,26 @@ class _Elements(HTMLParser):
 
 
 def _shape(page: str) -> Shape:
-    """The elements of a page, and of the HTML that it unpacks."""
+    """Return the elements of a page, and of the HTML that it unpacks."""
     (blob,) = re.findall(r'<script type="text/plain" id="data">([A-Za-z0-9+/=]*)</script>', page)
     data = json.loads(zlib.decompress(base64.b64decode(blob)))
-    found: Shape = []
+    elements: Shape = []
     for part in (page, *(case["html"] for case in data.get("cases", ()))):
         parser = _Elements()
         parser.feed(part)
         parser.close()
-        found += parser.found
-    return found
+        elements += parser.found
+    return elements
 
 
-def _harmless(page: str, plain: Shape) -> bool:
-    found = _shape(page)
-    if found != plain:
-        odd = next(
-            (pair for pair in zip(plain, found, strict=False) if pair[0] != pair[1]),
-            (len(plain), len(found)),
+def _harmless(page: str, expected: Shape) -> bool:
+    shape = _shape(page)
+    if shape != expected:
+        difference = next(
+            (pair for pair in zip(expected, shape, strict=False) if pair[0] != pair[1]),
+            (len(expected), len(shape)),
         )
-        raise Harmful(f"the page holds {odd[1]}, where a harmless one has {odd[0]}")
+        raise Harmful(f"the page holds {difference[1]}, where a harmless one has {difference[0]}")
     if len(page.encode()) > MOST_PAGE:
         raise Harmful(f"a page of {len(page.encode()):,} bytes, and {MOST_PAGE:,} are the most")
     return True

@@ -1,9 +1,9 @@
-"""Feeds every reader: bytes in, whether they were accepted out.
+"""Feeds every reader: takes bytes, returns whether they were accepted.
 
-Each lets its reader's own refusal through as `False`, no other.
+Each returns `False` for its reader's own refusal, and for no other error.
 
-What a reader hands on is looked at where that is cheap: names that came out of an archive, a
-history that its own reader would refuse, a message too long to be shown.
+The result of a reader is checked if that is cheap: names that came out of an archive, a history
+that its own reader would refuse, a message too long to be shown.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ _ROW = {
     "properties": {},
     "additionalProperties": True,
 }
-"""In place of the whole document: one row of it."""
+"""Instead of the whole document: one row of it."""
 
 
 class Harmful(Exception):  # noqa: N818 - it names what was found
@@ -79,7 +79,7 @@ class Harmful(Exception):  # noqa: N818 - it names what was found
 
 
 def room() -> Path:
-    """A name that is this process's own for what is read from disk, in memory where there is such a place."""
+    """Return a name of this process's own for files to read, in memory if there is such a place."""
     folder = Path("/dev/shm")  # noqa: S108 - the name holds the process, and the file is its own
     return (
         folder if os.access(folder, os.W_OK) else Path(tempfile.gettempdir())
@@ -102,25 +102,25 @@ def through_a_file(
 
 
 def refused(error: Exception) -> bool:
-    """A refusal is no finding, unless it is too long to be shown."""
+    """Return `False` for a refusal; raise `Harmful` if it is too long to be shown."""
     if len(str(error)) > MOST_MESSAGE:
         raise Harmful(f"a refusal of {len(str(error)):,} characters") from error
     return False
 
 
 def config(path: Path) -> None:
-    """The configuration, as its own command reads it, and as the suites of the tree are looked for first."""
+    """Read the configuration as its command does, with the tree's suites looked for first."""
     named_plugins(path)
     load_config(path)
 
 
 def config_of_plugins(path: Path) -> None:
-    """A configuration with a suite of a plugin."""
+    """Read a configuration with a suite of a plugin."""
     load_config(path, more_suites=_FOREIGN_SUITE)
 
 
 def benchmarks(content: bytes) -> bool:
-    """A file of functions that are benchmarks; the cases that are made of it have to be such as results can hold."""
+    """Read a file of functions that are benchmarks; results have to be able to hold its cases."""
     return through_a_file(content, ".py", _cases, BadConfig)
 
 
@@ -135,7 +135,7 @@ def _cases(path: Path) -> None:
 
 
 def repository(content: bytes) -> bool:
-    """A repository whose files all hold the content.
+    """Survey a repository whose files all hold the content.
 
     The configuration proposed for it has to be valid.
     """
@@ -151,46 +151,49 @@ def repository(content: bytes) -> bool:
         ):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content)
-        found = survey(root)
+        project = survey(root)
         (root / CONFIG).write_text(
-            propose(found, WORKFLOW.read_text(), "benchmarks/bench_example.py").files[CONFIG]
+            propose(project, WORKFLOW.read_text(), "benchmarks/bench_example.py").files[CONFIG]
         )
         load_config(root / CONFIG)
     finally:
         shutil.rmtree(root)
-    return found.measures or found.package is not None
+    return project.measures or project.package is not None
 
 
 def foreign(content: bytes, name: str) -> bool:
-    """A file of another tool: read, taken for one of two launches, and now and then judged against itself and converted."""
+    """Read a file of another tool as one of two launches.
+
+    Now and then it is judged against itself and converted.
+    """
     try:
         reading = read(decode(content), name)
     except Unreadable as error:
         return refused(error)
     try:
-        (named,) = with_full_names([reading])
-        found = import_results(
-            {"one": named, "two": reading}, run=_RUN, tool_version=__version__
+        (renamed,) = with_full_names([reading])
+        results = import_results(
+            {"one": renamed, "two": reading}, run=_RUN, tool_version=__version__
         ).results
     except Unreadable as error:
         refused(error)
         return True
     if zlib.crc32(content) % ONE_IN == 0:
-        _judged(found)
+        _judged(results)
         _converted(reading)
     return True
 
 
-def _judged(found: Results) -> None:
-    """A side beside itself.
+def _judged(results: Results) -> None:
+    """Judge a side against itself.
 
-    Both documents have to be such as their own readers take, and a page is made of them.
+    Both documents have to be valid for their own readers, and a page is made of them.
     """
-    policy = policy_of_files(Policy(), found.environment.identity)
-    base = judging.Baseline(mode=BaselineMode.FILE, results=found)
-    comparison = judging.judge(found, base, policy=policy, folder=None)
+    policy = policy_of_files(Policy(), results.environment.identity)
+    base = judging.Baseline(mode=BaselineMode.FILE, results=results)
+    comparison = judging.judge(results, base, policy=policy, folder=None)
     for document, kind in (
-        (found, documents.Kind.RESULTS),
+        (results, documents.Kind.RESULTS),
         (comparison, documents.Kind.COMPARISON),
     ):
         if faults := documents.validate(documents.to_json(document), kind):
@@ -199,7 +202,7 @@ def _judged(found: Results) -> None:
 
 
 def _converted(reading: Reading) -> None:
-    """The same in every format that is written; the formats that hold all of it are read again."""
+    """Convert a reading to every format; read those again that hold all of it."""
     export = from_reading(reading)
     for name, write in WRITERS.items():
         text = write(export).text
@@ -209,7 +212,7 @@ def _converted(reading: Reading) -> None:
 
 
 def archive(content: bytes) -> bool:
-    """An artifact."""
+    """Read an artifact."""
     try:
         members = read_members(content, Contents(members=DOCUMENTS))
     except UnsafeArchive as error:
@@ -220,40 +223,40 @@ def archive(content: bytes) -> bool:
 
 
 def action_history(content: bytes) -> bool:
-    """The store of github-action-benchmark.
+    """Read the store of github-action-benchmark.
 
-    What is made of it has to be a history that its own reader takes.
+    It has to become a history that its own reader accepts.
     """
     try:
-        made, _ = read_action_history(
+        history, _ = read_action_history(
             decode(content), tool_version=__version__, fingerprint=fingerprint
         )
     except Unreadable as error:
         return refused(error)
-    if faults := documents.validate(documents.to_json(made), documents.Kind.HISTORY):
+    if faults := documents.validate(documents.to_json(history), documents.Kind.HISTORY):
         raise Harmful(f"it was read as a history that nobody could read again: {faults[:5]}")
     return True
 
 
 def store(content: bytes) -> bool:
-    """A file in the store of a history: read, joined, looked through, compacted.
+    """Read a file in the store of a history: join, look through, compact.
 
-    Whatever it holds, the store can be read.
+    The store can be read with any content.
     """
     root = room().with_suffix(".store")
     try:
         opened = FolderStore(_laid(content, root))
-        found = opened.read()
-        if len(found.files) + len(found.passed) != 1:
-            raise Harmful(f"the one file was read as {found!r:.1000}")
-        if not found.files:
+        snapshot = opened.read()
+        if len(snapshot.files) + len(snapshot.passed) != 1:
+            raise Harmful(f"the one file was read as {snapshot!r:.1000}")
+        if not snapshot.files:
             return False
-        lines = lines_of(found.history, least=lambda _: 0.01)
-        told(alarms_of(lines, Policy()), lines=len(lines), runs=len(found.history.runs))
-        if found.history.runs:
+        lines = lines_of(snapshot.history, least=lambda _: 0.01)
+        told(alarms_of(lines, Policy()), lines=len(lines), runs=len(snapshot.history.runs))
+        if snapshot.history.runs:
             compact(opened)
             after = opened.read()
-            if after.passed or len(after.history.runs) != len(found.history.runs):
+            if after.passed or len(after.history.runs) != len(snapshot.history.runs):
                 raise Harmful(f"compacting lost runs or left what cannot be read: {after.passed}")
     finally:
         shutil.rmtree(root)
@@ -261,9 +264,9 @@ def store(content: bytes) -> bool:
 
 
 def _laid(content: bytes, root: Path) -> Path:
-    """The file under the name that its content asks for, in the folder of the machine that it names."""
+    """Write the file under the name that its content asks for, in its machine's folder."""
     try:
-        named = msgspec.json.decode(content)["machines"][0]["fingerprint"].partition(":")[2][:32]
+        machine = msgspec.json.decode(content)["machines"][0]["fingerprint"].partition(":")[2][:32]
     except (
         msgspec.MsgspecError,
         ValueError,
@@ -272,9 +275,9 @@ def _laid(content: bytes, root: Path) -> Path:
         AttributeError,
         RecursionError,
     ):
-        named = ""
+        machine = ""
     folder = root / (
-        named if len(named) == 32 and named.isalnum() and named.isascii() else "0" * 32  # noqa: PLR2004 - of hex
+        machine if len(machine) == 32 and machine.isalnum() and machine.isascii() else "0" * 32  # noqa: PLR2004 - of hex
     )
     folder.mkdir(parents=True, exist_ok=True)
     (
@@ -284,7 +287,7 @@ def _laid(content: bytes, root: Path) -> Path:
 
 
 def training(content: bytes) -> bool:
-    """What a training wrote of its steps. Ranks that come out of it have the same steps."""
+    """Read a training's log of steps; its ranks have to have the same steps."""
     try:
         ranks = training_log.read(decode(content), {}).ranks
     except Unreadable as error:
@@ -295,16 +298,19 @@ def training(content: bytes) -> bool:
 
 
 def training_events_file(content: bytes) -> bool:
-    """A file of TensorBoard or W&B: as it is, and with checksums that fit, or nothing behind them would ever be reached."""
+    """Read a file of TensorBoard or W&B: as it is, and with right checksums.
+
+    Nothing behind wrong checksums would ever be reached.
+    """
     form = training_events.form_of(content) or training_events.TENSORBOARD
-    accepted = [_events(one, form) for one in (content, _sealed(content, form))]
+    accepted = [_events(variant, form) for variant in (content, _sealed(content, form))]
     return all(accepted)
 
 
 def _events(content: bytes, form: str) -> bool:
-    """A file beside itself in another folder, and alone.
+    """Read a file next to itself in another folder, and by itself.
 
-    Ranks that come out have the same steps.
+    The ranks have to have the same steps.
     """
     files = [
         training_events.File(folder=folder, name="file", content=content)
@@ -324,7 +330,7 @@ def _events(content: bytes, form: str) -> bool:
 
 
 def _sealed(content: bytes, form: str) -> bytes:
-    """The records that their lengths make of it, each with the checksums that it ought to have."""
+    """Return the records that their lengths make of it, each with the right checksums."""
     sealed, place = bytearray(content), 0 if form == training_events.TENSORBOARD else 7
     while place + 12 <= len(sealed):
         if form == training_events.TENSORBOARD:

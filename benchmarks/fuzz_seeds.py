@@ -1,4 +1,4 @@
-"""Documents that the readers accept, to start from: the examples of the schemas, files of other tools, and some made up here."""
+"""Documents that the readers accept: schema examples, other tools' files, and made-up ones."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,17 +18,17 @@ _STEP = 16
 
 
 def files(*paths: Path) -> tuple[bytes, ...]:
-    """The contents of files."""
+    """Return the contents of files."""
     return tuple(path.read_bytes() for path in paths)
 
 
 def written(*values: Any) -> tuple[bytes, ...]:
-    """Values as JSON."""
+    """Return values as JSON."""
     return tuple(json.dumps(value).encode() for value in values)
 
 
 def archives() -> tuple[bytes, ...]:
-    """Artifacts as GitHub packs them, and a document alone."""
+    """Return artifacts as GitHub packs them, and a single document."""
     packed = BytesIO()
     with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
         archive.writestr("results.json", (EXAMPLES / "results.json").read_bytes())
@@ -37,7 +37,7 @@ def archives() -> tuple[bytes, ...]:
 
 
 def answers() -> tuple[bytes, ...]:
-    """What workers say."""
+    """Return messages of workers."""
     progress = b'{"progress": {"arm": "plain", "done": 1, "total": 2}}\n'
     evidence = b'{"evidence": {"metrics": [], "checks": [], "parity": null, "facts": {"n": 1}}}\n'
     return (
@@ -48,14 +48,14 @@ def answers() -> tuple[bytes, ...]:
 
 
 def events() -> tuple[bytes, ...]:
-    """The examples of GitHub's events, all in one: each reader takes what is its own."""
+    """Return the examples of GitHub's events in one document: each reader takes its own."""
     every = json.loads((ROOT / "tests" / "github" / "data" / "events.json").read_text())
     kinds = [event for event in every.values() if isinstance(event, dict)]
     return written({key: value for event in kinds for key, value in event.items()})
 
 
 def nasty() -> tuple[bytes, ...]:
-    """Texts that would be markup, apart from one another by a separator."""
+    """Return texts that would be markup, separated by a separator."""
     return (
         b"@user #1 https://a.b",
         "| ` ``` </details> <!-- -->\x1e[a](b)\x1e\u202e".encode(),
@@ -66,7 +66,7 @@ def nasty() -> tuple[bytes, ...]:
 
 
 def measurements() -> bytes:
-    """A document in the format of our own for other tools."""
+    """Return a document in our own format for other tools."""
     series = [
         {
             "name": "sum",
@@ -96,7 +96,10 @@ def measurements() -> bytes:
 
 
 def histories() -> tuple[bytes, ...]:
-    """Histories of one machine: the example, and a longer one whose series gets slower, with a new driver."""
+    """Return histories of one machine: the example, and a longer one.
+
+    Its series gets slower, with a new driver.
+    """
     example = json.loads((EXAMPLES / "history.json").read_text())
     return written(example, history())
 
@@ -106,7 +109,10 @@ def history(
         {"device": "cuda", "gpu": "NVIDIA H200", "driver": "570.1"},
     ),
 ) -> Any:
-    """A history whose series is a tenth slower in its last third; its runs take turns on the machines."""
+    """Return a history whose series is a tenth slower in its last third.
+
+    Its runs take turns on the machines.
+    """
     runs = [
         {
             "id": f"2030-01-{day:02}.1",
@@ -151,7 +157,7 @@ def history(
 
 
 def repositories() -> tuple[bytes, ...]:
-    """Files of a project, a training script, and benchmarks."""
+    """Return files of a project, a training script, and benchmarks."""
     project = (
         '[build-system]\nrequires = ["hatchling"]\n\n[project]\nname = "package"\ndependencies ='
         ' ["torch", "einops>=0.8"]\n'
@@ -176,7 +182,7 @@ def repositories() -> tuple[bytes, ...]:
 
 
 def training() -> tuple[bytes, ...]:
-    """JSON lines of two ranks, the state of transformers' trainer, logs."""
+    """Return JSON lines of two ranks, the state of transformers' trainer, and logs."""
     ranks = [
         {"rank": rank, "loss": 2.5, "grad_norm": 1, "clock": 1.5, "tokens": 8} for rank in (1, 0)
     ]
@@ -199,13 +205,13 @@ def training() -> tuple[bytes, ...]:
 
 
 def training_events() -> tuple[bytes, ...]:
-    """Event files and a run of W&B, as the tools made them."""
+    """Return event files and a run of W&B, as the tools made them."""
     folder = ROOT / "tests" / "formats" / "training_data"
     return files(*sorted(folder.glob("*/*tfevents*")), *sorted(folder.glob("*.wandb")))
 
 
 def github_answers() -> tuple[bytes, ...]:
-    """Answers of GitHub's API: a listing of artifacts, a pull request, comments, an error."""
+    """Return answers of GitHub's API: a list of artifacts, a pull request, comments, an error."""
     run = {
         "id": 5,
         "repository_id": 7,
@@ -249,7 +255,7 @@ def github_answers() -> tuple[bytes, ...]:
 
 
 def headers() -> tuple[bytes, ...]:
-    """Headers of GitHub's answers."""
+    """Return headers of GitHub's answers."""
     return (
         b"Wed, 21 Oct 2030 07:28:00 GMT",
         (
@@ -262,19 +268,19 @@ def headers() -> tuple[bytes, ...]:
 
 
 def progress() -> tuple[bytes, ...]:
-    """How far an interrupted run came."""
+    """Return notes of how far an interrupted run came."""
     return written(
         {"kind": "progress", "schema_version": 1, "launches": {"fake/one": 3, "fake/two": 0}}
     )
 
 
 def holders() -> tuple[bytes, ...]:
-    """Who holds a device."""
+    """Return files that name the holder of a device."""
     return written({"pid": 4711, "since": "2030-01-31T12:00:00+00:00"})
 
 
 def absences() -> tuple[bytes, ...]:
-    """Why `fetch-baseline` found nothing."""
+    """Return reasons why `fetch-baseline` found nothing."""
     return written(
         {"outcome": "none", "reason": "no-artifact", "message": "no run has left one yet"}
     )

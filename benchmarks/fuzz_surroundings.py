@@ -1,4 +1,6 @@
-"""Feeds the readers of what surrounds a run: workers, locks, an earlier run, GitHub's events, answers and headers.
+"""Feeds the readers of a run's surroundings: workers, locks, an earlier run, and GitHub.
+
+GitHub's are events, answers and headers.
 
 As in `fuzz_readers`, each lets its reader's own refusal through as `False`, and no other.
 """
@@ -41,7 +43,7 @@ _EVENTS = ("pull_request", "workflow_run", "push", "merge_group")
 
 
 def event(content: bytes) -> bool:
-    """An event of GitHub: which of the four, the content decides."""
+    """Read an event of GitHub; the content decides which of the four."""
     name = _EVENTS[crc32(content) % len(_EVENTS)]
 
     def reader(path: Path) -> None:
@@ -51,7 +53,7 @@ def event(content: bytes) -> bool:
 
 
 def worker(content: bytes) -> bool:
-    """What a worker says, in pieces."""
+    """Read the output of a worker, in pieces."""
     answers = Answers(lambda _: None)
     for start in range(0, len(content), 1000):
         answers.feed(content[start : start + 1000])
@@ -61,7 +63,7 @@ def worker(content: bytes) -> bool:
 
 @cache
 def _begun() -> tuple[Run, Side, bytes]:
-    """A run that can be gone on with, the side that it measured, and its results."""
+    """Return a run that can be resumed, the side that it measured, and its results."""
     run = Run(
         id="1",
         started_at="2030-01-31T12:00:00Z",
@@ -84,7 +86,7 @@ def _begun() -> tuple[Run, Side, bytes]:
 
 
 def resumed(content: bytes) -> bool:
-    """The note of how far a run came, beside its results."""
+    """Read the note of how far a run came, next to its results."""
     run, side, results = _begun()
     root = room().with_suffix(".run")
     root.mkdir(exist_ok=True)
@@ -107,16 +109,16 @@ def resumed(content: bytes) -> bool:
 
 
 def lock(content: bytes) -> bool:
-    """The file of a lock that another process holds, which may say anything of its holder."""
+    """Read the file of a lock that another process holds, with any text about its holder."""
     root = room().with_suffix(".locks")
     root.mkdir(exist_ok=True)
     path = root / "cpu.lock"
     path.write_bytes(content)
-    said: list[str] = []
+    messages: list[str] = []
     with path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         try:
-            with device_lock("cpu", folder=root, limit_s=0.0, say=said.append):
+            with device_lock("cpu", folder=root, limit_s=0.0, say=messages.append):
                 raise Harmful("a lock that another holds was taken")
         except DeviceBusy as error:
             message = str(error)
@@ -128,7 +130,7 @@ def lock(content: bytes) -> bool:
 
 
 def told_absence(content: bytes) -> bool:
-    """What `fetch-baseline` left beside a baseline that isn't there."""
+    """Read the note of `fetch-baseline` about a missing baseline."""
     root = room().with_suffix(".baseline")
     root.mkdir(exist_ok=True)
     (root / OUTCOME).write_bytes(content)
@@ -140,7 +142,7 @@ def told_absence(content: bytes) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Said:
-    """Stands in for the connection: each request has the same answer."""
+    """Fake connection: each request has the same answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -170,7 +172,10 @@ _HEADERS = (
 
 
 def github_answer(content: bytes) -> bool:
-    """An answer of GitHub's API, to one of those that ask for a list, or to the one that asks for an object with a list in it."""
+    """Read an answer of GitHub's API.
+
+    It goes to one of the requests for a list, or to the one for an object with a list in it.
+    """
     client = _client(_Said(status=200, headers={}, content=content))
     return not _fails(
         _LISTS[crc32(content) % len(_LISTS)] if content.startswith(b"[") else _artifacts, client
@@ -178,11 +183,14 @@ def github_answer(content: bytes) -> bool:
 
 
 def github_headers(content: bytes) -> bool:
-    """The headers of an answer, with a status that the content decides, to everyone; its words are a refusal's."""
+    """Read the headers of an answer, in all requests, with a status that the content decides.
+
+    Its text is a refusal's.
+    """
     headers = dict.fromkeys(_HEADERS, content.decode("latin-1"))
     status = _STATUSES[crc32(content) % len(_STATUSES)]
-    said = json.dumps({"message": headers["date"][:200], "artifacts": []}).encode()
-    client = _client(_Said(status=status, headers=headers, content=said))
+    body = json.dumps({"message": headers["date"][:200], "artifacts": []}).encode()
+    client = _client(_Said(status=status, headers=headers, content=body))
     for ask in (*_LISTS, _artifacts, _location):
         _fails(ask, client)
     return True
@@ -211,9 +219,9 @@ def _comments(client: Client) -> object:
 _LISTS: tuple[Ask, ...] = (_pull, _comments)
 
 
-def _client(said: _Said) -> Client:
+def _client(transport: _Said) -> Client:
     client = Client(_SERVER, patience_s=_PATIENCE_S, clock=HttpClock(sleep=_pass))
-    vars(vars(client)["_asker"])["_transport"] = said
+    vars(vars(client)["_asker"])["_transport"] = transport
     return client
 
 
@@ -230,7 +238,7 @@ _SERVER = GithubServer(api_url="https://api.github.com", repository="o/r", token
 
 @cache
 def _context() -> EventContext:
-    """A run for a push."""
+    """Return the context of a run for a push."""
     path = room().with_suffix(".push")
     path.write_bytes(
         b'{"ref": "refs/heads/main", "repository": {"id": 7}, "after": "%s"}' % (b"ab" * 20)

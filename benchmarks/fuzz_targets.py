@@ -1,9 +1,9 @@
-"""What can be fuzzed: every reader of what strangers write, and the renderers of what they wrote, each with inputs to begin with.
+"""The targets of fuzzing, each with its first inputs: all readers and renderers.
 
-A target takes bytes, and says whether they were accepted. What it must do with bytes that are not
-is raise the one error of its reader; anything else is a finding, and so is a page that could do
-harm. Which module of the package is fed by which target, and why some need none, is in the test
-(tests/fuzz).
+Readers are those of what strangers write; renderers those of what they wrote. A target takes bytes,
+and returns whether they were accepted. It must refuse other bytes with the one error of its reader;
+anything else is a finding, and so is a page that could do harm. The test (tests/fuzz) lists which
+module of the package is fed by which target, and why some need none.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,9 @@ class Target:
 def _document(name: str, reader: Callable[[Path], object], *examples: str) -> Target:
     feed = partial(readers.through_a_file, suffix=".json", reader=reader, refusal=BadDocument)
     return Target(
-        name=name, feed=feed, seeds=lambda: seeds.files(*(EXAMPLES / one for one in examples))
+        name=name,
+        feed=feed,
+        seeds=lambda: seeds.files(*(EXAMPLES / example for example in examples)),
     )
 
 
@@ -60,21 +62,21 @@ _FILES = {
     "dynamo-csv": "dynamo-form-*",
     "github-action-benchmark": "*-form-data.js",
 }
-"""Where the files of a format are not called by its name."""
+"""Patterns of files of formats that are not called by the format's name."""
 
 
 def _format(name: str) -> Target:
-    """A format, with its own files to start from, large ones thinned out as well."""
+    """Return the target of a format, which starts from its own files, large ones slimmed too."""
     feed = partial(readers.foreign, name=name)
 
     @cache
-    def own() -> tuple[bytes, ...]:
+    def format_seeds() -> tuple[bytes, ...]:
         paths = sorted(FOREIGN.glob(_FILES.get(name, f"{name.replace('-', '_')}-*")))
         return tuple(slim(content, feed) for content in seeds.files(*paths)) or (
             seeds.measurements(),
         )
 
-    return Target(name=f"format {name}", feed=feed, seeds=own)
+    return Target(name=f"format {name}", feed=feed, seeds=format_seeds)
 
 
 def _configurations() -> tuple[Path, ...]:
@@ -147,8 +149,8 @@ _READERS = (
 )
 
 TARGETS: Mapping[str, Target] = {
-    one.name: one
-    for one in (
+    target.name: target
+    for target in (
         *_READERS,
         *(Target(name=name, feed=feed, seeds=seeds.nasty) for name, feed in _RENDERERS.items()),
     )

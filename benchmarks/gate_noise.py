@@ -1,4 +1,6 @@
-"""What noise learned from gates is worth: simulated weeks of machines that drift and jump, A/A and with planted changes.
+"""Measures the worth of noise learned from gates: simulated weeks of machines.
+
+The machines drift and jump; their gates are A/A and with planted changes.
 
 Run as ``python -m benchmarks.gate_noise [--weeks N] [--cases N ...] [--json FILE]``.
 
@@ -41,16 +43,24 @@ RULES = ("cold", "calibrated", "gates")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machines:
-    """Machines with their cases: the class of each and the sd of a launch's log-ratio in a normal week, [machines, cases]."""
+    """Machines with their cases, in a normal week."""
 
     kind: np.ndarray
+    """The class of each case, as an index of `CLASSES` [machines, cases]."""
     spread: Floats
+    """The standard deviation of a launch's log-ratio [machines, cases]."""
     mode: Floats
+    """The offset of a launch in the slow mode, in logarithms [machines, cases]."""
     mode_share: Floats
+    """The share of launches in the slow mode [machines, cases]."""
     blind: bool
+    """True if the inner spread of launches is unknown."""
 
     def draw(self, rng: Generator, factor: Floats, launches: int) -> tuple[Floats, Floats]:
-        """Log-ratios and inner spreads [machines, cases, launches] of unchanged code, at `factor` [machines] of the noise."""
+        """Draw log-ratios and inner spreads of unchanged code [machines, cases, launches].
+
+        `factor` [machines] is that of the noise.
+        """
         shape = (*self.spread.shape, launches)
         scale = (self.spread * factor[:, None])[..., None]
         modes = rng.random((2, *shape)) < self.mode_share[..., None]
@@ -63,23 +73,23 @@ class Machines:
 
 
 def machines(rng: Generator, count: int, cases: int, *, blind: bool) -> Machines:
-    """So many machines, each with cases of the classes of `noise_models`."""
-    share = np.array([one.share for one in CLASSES])
+    """Draw so many machines, each with cases of the classes of `noise_models`."""
+    share = np.array([case_class.share for case_class in CLASSES])
     kind = rng.choice(len(CLASSES), size=(count, cases), p=share / share.sum())
-    own = np.exp(CASE_SPREAD * rng.standard_normal((count, cases)))
+    factor = np.exp(CASE_SPREAD * rng.standard_normal((count, cases)))
 
     def of(name: str) -> Floats:
-        return np.array([getattr(one, name) for one in CLASSES])[kind] / 100
+        return np.array([getattr(case_class, name) for case_class in CLASSES])[kind] / 100
 
     samples = of("white") * np.sqrt((1 + of("rho") * 100) / (1 - of("rho") * 100) / SAMPLES)
-    spread = own * np.sqrt(2 * (of("launch") ** 2 + samples**2))
+    spread = factor * np.sqrt(2 * (of("launch") ** 2 + samples**2))
     return Machines(
         kind=kind, spread=spread, mode=of("mode"), mode_share=of("mode_share") * 100, blind=blind
     )
 
 
 def learn_from_gates(past: Floats, within: Floats) -> Learned:
-    """What the first launches of gates teach, the last of them last: [machines, cases, gates]."""
+    """Learn from the first launches of gates, the last of them last: [machines, cases, gates]."""
     later = np.arange(past.shape[-1], dtype=np.float64)[::-1]
     return learn(past, within, np.broadcast_to(fading(later), past.shape))
 
@@ -87,7 +97,7 @@ def learn_from_gates(past: Floats, within: Floats) -> Learned:
 def simulate(
     seed: int, *, count: int, weeks: int, cases: int, blind: bool
 ) -> dict[str, dict[str, float]]:
-    """Counts by rule: runs, false alarms, launches, and what was found of each plant."""
+    """Return counts by rule: runs, false alarms, launches, and the share found of each plant."""
     rng = np.random.Generator(np.random.PCG64([seed, cases, blind]))
     fleet = machines(rng, count, cases, blind=blind)
     walk, loud = WALK * rng.standard_normal(count), np.zeros(count)
@@ -161,7 +171,10 @@ def _count(
 
 
 def heard(seed: int, *, cases: int, count: int = 400) -> list[float]:
-    """By how much the spread that is used rises after one, two and three gates of a machine that is `LOUD` times as noisy."""
+    """Return the rise of the used spread after one, two and three gates of a noisy machine.
+
+    It is `LOUD` times as noisy.
+    """
     rng = np.random.Generator(np.random.PCG64([seed, cases]))
     fleet = machines(rng, count, cases, blind=True)
     past = fleet.draw(rng, np.ones(count), MOST)[0]
@@ -174,7 +187,7 @@ def heard(seed: int, *, cases: int, count: int = 400) -> list[float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gate_noise", description=(__doc__ or "").split("\n")[0]
     )

@@ -1,10 +1,12 @@
-"""The wall clock of a paired gate, and which share of it is samples: what a reviewer waits for, and what a GPU is paid for.
+"""Measures the wall clock of a paired gate, and the share of it that is samples.
+
+Reviewers wait for the first, and a GPU is paid for it.
 
 Run as ``python -m benchmarks.gate_time [--case gpt|quickstart] [--calibrated] [--python PATH]…
 [--rounds N] [--json FILE]``. Each PATH is a Python that has ci-bench installed (a checkout's);
 where there are several they take turns, so that a busy hour of the machine hits all of them alike.
 Base and head are the same code. `gpt` is one training of a three-layer GPT (steps of some 40 ms),
-measured eagerly alone; `quickstart` is the embedded default with its four suites.
+measured only eagerly; `quickstart` is the embedded default with its four suites.
 
 The useful share is the seconds within samples, of both sides and all arms, over those of the whole
 command.
@@ -39,11 +41,13 @@ class Block(nn.Module):
         self.heads = heads
         self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), \
+nn.Linear(4 * width, width))
 
     def forward(self, x):
         rows, length, width = x.shape
-        q, k, v = (part.view(rows, length, self.heads, -1).transpose(1, 2) for part in self.qkv(self.before(x)).chunk(3, dim=-1))
+        q, k, v = (part.view(rows, length, self.heads, -1).transpose(1, 2) \
+for part in self.qkv(self.before(x)).chunk(3, dim=-1))
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(mixed.transpose(1, 2).reshape(rows, length, width))
         return x + self.mlp(self.between(x))
@@ -99,18 +103,24 @@ CASES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timed:
-    """One gate: who ran it, how long it took and how much of that was samples (s), how it ended and what it said."""
+    """One gate, with its times and its end."""
 
     python: str
+    """The path of the Python that ran it."""
     wall_s: float
+    """The wall time of the command (s)."""
     sampled_s: float
+    """The seconds within samples, of both sides and all arms."""
     launches: int
+    """The number of launches of the case that had most."""
     code: int
+    """The exit code."""
     headline: str
+    """The headline of the verdict."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure in turns, print the table, write JSON where asked."""
+    """Measure in turns, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", choices=sorted(CASES), default="gpt")
     parser.add_argument(
@@ -144,15 +154,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                 sys.stderr.write(f"{timed[-1]}\n")
     rows = [
         {
-            "python": one.python,
-            "wall (s)": f"{one.wall_s:.1f}",
-            "samples (s)": f"{one.sampled_s:.1f}",
-            "useful": f"{one.sampled_s / one.wall_s:.1%}",
-            "launches": str(one.launches),
-            "exit": str(one.code),
-            "said": one.headline[:60],
+            "python": timing.python,
+            "wall (s)": f"{timing.wall_s:.1f}",
+            "samples (s)": f"{timing.sampled_s:.1f}",
+            "useful": f"{timing.sampled_s / timing.wall_s:.1%}",
+            "launches": str(timing.launches),
+            "exit": str(timing.code),
+            "said": timing.headline[:60],
         }
-        for one in timed
+        for timing in timed
     ]
     title = (
         f"A paired gate of unchanged code, {arguments.case},"
@@ -160,14 +170,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     publish(
         render(title, rows),
-        {"case": arguments.case, "gates": [asdict(one) for one in timed]},
+        {"case": arguments.case, "gates": [asdict(timing) for timing in timed]},
         arguments.json,
     )
     return 0
 
 
 def make(folder: Path, config: Mapping[str, Any]) -> None:
-    """A repository with two commits: the second changes a comment."""
+    """Create a repository with two commits: the second changes a comment."""
     folder.mkdir(parents=True)
     (folder / "gpt.py").write_text(MODEL)
     (folder / "ci-bench.yml").write_text(yaml.safe_dump(dict(config), sort_keys=False))
@@ -188,7 +198,7 @@ def make(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def gate(python: Path, repository: Path, output: Path, noise: Path | None) -> Timed:
-    """One gate of the last commit against the one before it, into a fresh folder."""
+    """Gate the last commit against the one before it, into a fresh folder."""
     output = output.with_name(f"{output.name}-{time.monotonic_ns()}")
     flags = () if noise is None else (f"--noise={noise}",)
     begun = time.perf_counter()
@@ -211,7 +221,11 @@ def gate(python: Path, repository: Path, output: Path, noise: Path | None) -> Ti
         wall_s=wall_s,
         sampled_s=sum(map(sampled_s, documents)),
         launches=max(
-            (len(one["launches"]) for case in documents[0]["cases"] for one in case["metrics"]),
+            (
+                len(metric["launches"])
+                for case in documents[0]["cases"]
+                for metric in case["metrics"]
+            ),
             default=0,
         ),
         code=code,
@@ -220,7 +234,10 @@ def gate(python: Path, repository: Path, output: Path, noise: Path | None) -> Ti
 
 
 def sampled_s(document: Mapping[str, Any]) -> float:
-    """The seconds within samples of whole steps, and of what measures itself, in a results document."""
+    """Return the seconds within samples in a results document.
+
+    They are those of whole steps, and of commands that measure themselves.
+    """
     steps = [
         metric
         for case in document["cases"]
@@ -228,12 +245,14 @@ def sampled_s(document: Mapping[str, Any]) -> float:
         if metric["unit"] == "s"
         and (metric["name"] == "step_time" or case["case"]["suite"] == "command")
     ]
-    launches = [(one, metric.get("calls", 1)) for metric in steps for one in metric["launches"]]
-    return float(sum(value * calls for one, calls in launches for value in one["values"]))
+    launches = [
+        (launch, metric.get("calls", 1)) for metric in steps for launch in metric["launches"]
+    ]
+    return float(sum(value * calls for launch, calls in launches for value in launch["values"]))
 
 
 def ci_bench(python: Path) -> list[str]:
-    """The command of a Python's ci-bench."""
+    """Return the command of a Python's ci-bench."""
     return [str(python), "-m", "ci_bench.cli"]
 
 

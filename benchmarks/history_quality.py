@@ -1,4 +1,4 @@
-"""How well changes are found in a history, how large its store gets, and how fast its page opens.
+"""Measures how well changes in a history are found, its store's size, and its page's speed.
 
 ``python -m benchmarks.history_quality --json history_quality.json [--otava PYTHON] [--chromium
 PATH]``
@@ -20,7 +20,7 @@ names its interpreter, with its defaults and with a least magnitude of 1 %.
 states. *Page*: written from that store; the time that Chromium takes from its navigation to a page
 that is ready.
 
-``--drifts N`` prints how often a drift is said, of steps and of drifts.
+``--drifts N`` prints how often a drift is reported, of steps and of drifts.
 
 ``--thresholds`` prints what the scan's table of thresholds was made from.
 """
@@ -73,7 +73,7 @@ Finder = Callable[[Floats], Sequence[int]]
 
 
 def noise(rng: np.random.Generator, series: int, points: int, rho: float) -> Floats:
-    """Noise of one standard deviation [series, points]."""
+    """Return noise of one standard deviation [series, points]."""
     draws = rng.standard_normal((series, points))
     if rho:
         for point in range(1, points):
@@ -82,12 +82,12 @@ def noise(rng: np.random.Generator, series: int, points: int, rho: float) -> Flo
 
 
 def ours(values: Floats) -> list[int]:
-    """By the scan, and by slopes."""
+    """Return the places of changes by the scan, and by slopes."""
     return [step.place for step in changes(np.log(values))]
 
 
 def plain(values: Floats) -> list[int]:
-    """Whenever a value is 2 % above the mean of the ten before."""
+    """Return the places at which a value is 2 % above the mean of the ten before."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
     before = (sums[10:-1] - sums[:-11]) / 10
     return [int(place) + 10 for place in np.flatnonzero(values[10:] > before * (1 + STEP))]
@@ -97,73 +97,76 @@ class Otava:
     """Otava's own package, behind another interpreter."""
 
     def __init__(self, python: Path, least: float) -> None:
-        """Nothing is started yet."""
+        """Remember the interpreter; nothing is started yet."""
         self._python, self._least = python, least
 
     def places(self, every: Sequence[Floats]) -> list[list[int]]:
-        """Of each series the places of its changes."""
+        """Return the places of changes in each series."""
         return otavas_places([(values.tolist(), self._least) for values in every], self._python)
 
 
 def false_series(rng: np.random.Generator, rho: float, series: int, find: Finder) -> float:
-    """The share of null series in which a finished history shows a change."""
+    """Return the share of null series in which a finished history shows a change."""
     every = np.exp(NOISE * noise(rng, series, RUNS, rho))
     return float(np.mean([bool(find(values)) for values in every]))
 
 
 def seen_within(rng: np.random.Generator, rho: float, series: int) -> float:
-    """The share of steps that an alarm tells of within `WITHIN` runs, looked at after each run."""
+    """Return the share of steps that raise an alarm within `WITHIN` runs.
+
+    The history is looked at after each run.
+    """
     before = 1_000
     every = np.exp(NOISE * noise(rng, series, before + WITHIN, rho))
     every[:, before:] *= 1 + STEP
-    found = np.zeros(series, dtype=np.bool_)
+    detected = np.zeros(series, dtype=np.bool_)
     for after in range(EDGE, WITHIN + 1):
-        for row in np.flatnonzero(~found):
+        for row in np.flatnonzero(~detected):
             alarm = look(
                 every[row, : before + after].tolist(), better=Better.LOWER, least=LEAST
             ).alarm
-            found[row] = alarm is not None and abs(alarm.place - before) <= WITHIN
-    return float(found.mean())
+            detected[row] = alarm is not None and abs(alarm.place - before) <= WITHIN
+    return float(detected.mean())
 
 
 def watched(rng: np.random.Generator, rho: float, series: int) -> float:
-    """The share of null series that ever raise an alarm for the worse in `RUNS` looks."""
+    """Return the share of null series that ever raise an alarm for the worse in `RUNS` looks."""
     every = NOISE * noise(rng, series, RUNS, rho)
     alarmed = np.zeros(series, dtype=np.bool_)
     for end in range(20, RUNS + 1):
         part = every[:, max(0, end - WATCHED) : end]
-        found = scan(winsorised(part))
-        hot = np.flatnonzero((found.score > threshold(part.shape[1])) & ~alarmed)
+        scanned = scan(winsorised(part))
+        hot = np.flatnonzero((scanned.score > threshold(part.shape[1])) & ~alarmed)
         for row in hot:
-            place = found.place[row]
+            place = scanned.place[row]
             jump = np.median(part[row, place:]) - np.median(part[row, :place])
             alarmed[row] = jump >= np.log1p(LEAST)
     return float(alarmed.mean())
 
 
 def drifting(rng: np.random.Generator, kind: str, series: int) -> tuple[float, float]:
-    """Shares of drifting series that show any change, and of those that show a drift."""
+    """Return the shares of drifting series that show any change, and of those that show a drift."""
     every = NOISE * noise(rng, series, RUNS, 0.0)
     if kind == "drift":
         every += np.clip((np.arange(RUNS) - 500) / 1_000, 0, 1) * np.log(1.04)
     else:
         every += 0.005 * noise(rng, series, RUNS, float(np.exp(-1 / 300)))
-    found = [changes(values) for values in every]
-    seen = [steps for steps in found if steps]
-    return len(seen) / series, (
-        float(np.mean([any(step.until is not None for step in steps) for steps in seen]))
-        if seen
+    by_series = [changes(values) for values in every]
+    changed = [steps for steps in by_series if steps]
+    return len(changed) / series, (
+        float(np.mean([any(step.until is not None for step in steps) for steps in changed]))
+        if changed
         else 0.0
     )
 
 
 def changes(values: Floats) -> tuple[TrendStep, ...]:
-    """Steps and drifts of one series on a logarithmic scale."""
+    """Return steps and drifts of one series on a logarithmic scale."""
     return with_drifts(values, find_steps(values, least=np.log1p(LEAST)), least=np.log1p(LEAST))
 
 
 def stepped(points: int, *steps: tuple[int, float]) -> Floats:
-    """Logarithms with these steps, each before a place and so high."""
+    """Return logarithms with these steps, each before a place and so high."""
     return np.asarray(
         sum(
             (np.log1p(size) * (np.arange(points) >= place) for place, size in steps),
@@ -173,7 +176,7 @@ def stepped(points: int, *steps: tuple[int, float]) -> Floats:
 
 
 def sloped(points: int, first: int, last: int, per_run: float) -> Floats:
-    """Logarithms that drift from one place to another, by so much a run."""
+    """Return logarithms that drift from one place to another, by so much a run."""
     return np.asarray(np.log1p(per_run) * np.clip(np.arange(points) - first, 0, last - first))
 
 
@@ -206,7 +209,7 @@ DRIFTS: Mapping[str, Floats] = {
 
 
 def slow_or_sudden(rng: np.random.Generator, series: int) -> list[dict[str, str]]:
-    """Of each kind of series, and on either noise, the share that shows a drift."""
+    """Return the share of each kind of series that shows a drift, on either noise."""
     rows = []
     for planted in (STEPS, DRIFTS):
         for name, levels in planted.items():
@@ -214,10 +217,10 @@ def slow_or_sudden(rng: np.random.Generator, series: int) -> list[dict[str, str]
             row = {"planted": name, "series": f"{number:,}"}
             for words, rho in (("white", 0.0), ("AR(0.4)", RHO)):
                 every = levels + NOISE * noise(rng, number, len(levels), rho)
-                said = np.mean(
+                share = np.mean(
                     [any(step.until is not None for step in changes(values)) for values in every]
                 )
-                row[f"drift said, {words}"] = f"{100 * said:.2f} %"
+                row[f"drift said, {words}"] = f"{100 * share:.2f} %"
             rows.append(row)
     row = {
         "planted": f"nothing, looked at after every {_LOOK}th of {RUNS:,} runs",
@@ -232,7 +235,10 @@ _LOOK, _LOOKS = 10, 20
 
 
 def ever_drifting(rng: np.random.Generator, rho: float, series: int) -> float:
-    """The share of null series in which any look back on the newest `WATCHED` runs says a drift."""
+    """Return the share of null series in which any look at the newest runs shows a drift.
+
+    A look takes the newest `WATCHED` runs.
+    """
     every = NOISE * noise(rng, series, RUNS, rho)
     parts = (
         [row[max(0, end - WATCHED) : end] for end in range(_LOOK, RUNS + 1, _LOOK)] for row in every
@@ -248,7 +254,7 @@ def ever_drifting(rng: np.random.Generator, rho: float, series: int) -> float:
 
 
 def contenders(rng: np.random.Generator, python: Path | None) -> list[dict[str, str]]:
-    """The rows of the table of false series and of steps that a finished history shows."""
+    """Return the rows of false series, and of steps that a finished history shows."""
     rows = [_row("ci-bench", lambda every: [ours(values) for values in every], rng, 600, 300)]
     rows.append(
         _row(
@@ -272,23 +278,29 @@ def _row(
     null: int,
     steps: int,
 ) -> dict[str, str]:
-    """False series on both kinds of noise, and steps that ten runs after them the history shows within ten runs."""
+    """Return a rule's row of false series on both kinds of noise, and of steps.
+
+    Steps count if the history shows them within ten runs, ten runs after them.
+    """
     shares = []
     for rho in (0.0, RHO):
         every = np.exp(NOISE * noise(rng, null, RUNS, rho))
         shares.append(np.mean([bool(places) for places in find(list(every))]))
     every = np.exp(NOISE * noise(rng, steps, 1_000 + WITHIN, 0.0))
     every[:, 1_000:] *= 1 + STEP
-    seen = np.mean(
+    hits = np.mean(
         [any(abs(place - 1_000) <= WITHIN for place in places) for places in find(list(every))]
     )
     white, following = (f"{100 * share:.1f} % of {null}" for share in shares)
     answer = {"rule": name, "false series, white": white, "false series, AR(0.4)": following}
-    return {**answer, "2 % step, 10 runs on": f"{100 * seen:.1f} % of {steps}"}
+    return {**answer, "2 % step, 10 runs on": f"{100 * hits:.1f} % of {steps}"}
 
 
 def page_opens(page: Path, chromium: str) -> tuple[float, float]:
-    """Seconds from navigation until the page says that it is ready, and seconds of the processor that its main thread took."""
+    """Return seconds from navigation until the page is ready, and of its main thread.
+
+    The second are seconds of the processor.
+    """
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -311,7 +323,10 @@ def page_opens(page: Path, chromium: str) -> tuple[float, float]:
 
 
 def thresholds(rng: np.random.Generator) -> list[dict[str, str]]:
-    """The score that white noise exceeds with probability `LEVEL`, by the tail of simulated ones; and AR(0.4)'s share beyond."""
+    """Return the score that white noise exceeds with probability `LEVEL`.
+
+    It is from the tail of simulated scores; the row has AR(0.4)'s share beyond, too.
+    """
     rows = []
     for points in _SIZES:
         draws = max(12_000, min(_MOST_DRAWS, 20_000_000 // points))
@@ -337,7 +352,10 @@ def _scores(rng: np.random.Generator, draws: int, points: int, rho: float) -> Fl
 
 
 def _tail(scores: Floats) -> float:
-    """Where the share beyond comes to `LEVEL`: counted, or by a parabola through its logarithm over the last three per cent."""
+    """Return the score beyond which the share is `LEVEL`.
+
+    It is counted, or from a parabola through the share's logarithm over the last three per cent.
+    """
     if len(scores) >= _MOST_DRAWS:
         return float(np.quantile(scores, 1 - LEVEL))
     first = int(0.97 * len(scores))
@@ -406,8 +424,8 @@ def _all(
         f"null series that ever alarm in {RUNS:,} looks, AR(0.4)": watched(rng, RHO, METRICS),
     }
     for kind, words in (("drift", "4 % drift over 1,000 runs"), ("wiggle", "wiggling by 0.5 %")):
-        seen, slow = drifting(rng, kind, METRICS)
-        shares |= {f"{words}: shown as changed": seen, f"{words}: of those, called slow": slow}
+        changed, slow = drifting(rng, kind, METRICS)
+        shares |= {f"{words}: shown as changed": changed, f"{words}: of those, called slow": slow}
     store = _store(rng, arguments.chromium)
     parts = [
         render(f"Finished histories of {RUNS:,} runs with {100 * NOISE:.0f} % noise", rules),

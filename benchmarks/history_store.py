@@ -1,4 +1,4 @@
-"""A large history for `history_quality`: made up, kept record by record, compacted, and shown on a page."""
+"""A large made-up history for `history_quality`: stored, compacted, and shown on a page."""
 
 import os
 import time
@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 
 
 def generated(values: Floats) -> Iterator[History]:
-    """One record for each run of series [series, runs], as `history add` makes them."""
+    """Return one record for each run of series [series, runs], as `history add` makes them."""
     machine = HistoryMachine(fingerprint=fingerprint(_IDENTITY), identity=_IDENTITY)
     for number in range(values.shape[1]):
         entry = Entry(

@@ -1,17 +1,17 @@
-"""How far the judge scales: seconds and peak memory to compare, judge and render many metrics.
+"""Measures how far the judge scales: time and memory to compare, judge and render metrics.
 
 ``python -m benchmarks.judge_scale --json judge_scale.json``
 
 *Arrays*: each case has 4 launches of 20 samples per arm and a history of 20 launches. *Compare*
 makes one figure per launch from the samples; *judge* decides, with q values and the geometric mean.
-Times are the least of three; memory is what numpy allocated at its peak beyond the input, by
-tracemalloc, in a run of its own.
+Times are the least of three; memory is numpy's peak allocation beyond the input, by tracemalloc, in
+a separate run.
 
 *Documents*: results of 3 launches of 16 samples, ten times per case (five of each arm), one case in
 a hundred 40 % slower; compared and judged as an earlier run (`file`) and as a paired run of three
-launches (`paired`), then rendered as a comment and as the full report. Each in a process of its
-own; memory is its peak resident set, of which the documents themselves take what is said beside it.
-Seconds of the processor are what it would take with a core of its own.
+launches (`paired`), then rendered as a comment and as the full report. Each runs in a separate
+process; memory is its peak resident set, with the part of the documents in brackets. Seconds of the
+processor are the time that it would take on an idle core.
 
 *Command*: ``ci-bench compare`` of two documents on disk, from the start of the process to the
 written report; the least of three, after one that leaves compiled modules behind, as an
@@ -80,7 +80,7 @@ class Input:
 
 
 def draw(cases: int, seed: int) -> Input:
-    """White noise of 0.1 to 3 % by case; one case in a hundred is 5 % slower."""
+    """Draw white noise of 0.1 to 3 % by case; one case in a hundred is 5 % slower."""
     rng = np.random.Generator(np.random.PCG64(seed))
     spread = np.exp(rng.uniform(np.log(0.001), np.log(0.03), cases))
     shape = (cases, LAUNCHES, SAMPLES)
@@ -95,46 +95,48 @@ def draw(cases: int, seed: int) -> Input:
     )
 
 
-def compare(given: Input) -> tuple[noise.Floats, noise.Floats]:
-    """The log-ratio and inner spread of every launch."""
-    return noise.launch_ratio(given.base, given.head), noise.within_spread(given.base, given.head)
+def compare(timings: Input) -> tuple[noise.Floats, noise.Floats]:
+    """Return the log-ratio and inner spread of every launch."""
+    return noise.launch_ratio(timings.base, timings.head), noise.within_spread(
+        timings.base, timings.head
+    )
 
 
-def judge(given: Input, d: noise.Floats, within: noise.Floats) -> Ruling:
-    """Decisions, q values and the geometric mean."""
-    ruling = sequential.replay(d, within, given.learned, SequentialRule())
+def judge(timings: Input, d: noise.Floats, within: noise.Floats) -> Ruling:
+    """Return decisions; compute q values and the geometric mean."""
+    ruling = sequential.replay(d, within, timings.learned, SequentialRule())
     aggregates.false_discovery(aggregates.p_values(ruling))
-    aggregates.geometric_mean(d, given.learned)
+    aggregates.geometric_mean(d, timings.learned)
     return ruling
 
 
 def measure(cases: int, seed: int) -> dict[str, float]:
-    """Seconds and MiB for one number of cases."""
-    given = draw(cases, seed)
-    d, within = compare(given)
+    """Return seconds and MiB for one number of cases."""
+    timings = draw(cases, seed)
+    d, within = compare(timings)
     tracemalloc.start()
-    judge(given, *compare(given))
+    judge(timings, *compare(timings))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return {
         "cases": cases,
-        "compare_s": _least_s(lambda: compare(given)),
-        "judge_s": _least_s(lambda: judge(given, d, within)),
+        "compare_s": _least_s(lambda: compare(timings)),
+        "judge_s": _least_s(lambda: judge(timings, d, within)),
         "peak_mib": peak / _MIB,
     }
 
 
 def _least_s(work: Callable[[], object]) -> float:
-    taken = []
+    seconds = []
     for _ in range(REPEATS):
         start = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def results(metrics: int, seed: int, *, slower: bool) -> Results:
-    """Results with so many times; `slower` plants the slowdowns."""
+    """Return results with so many times; `slower` plants the slowdowns."""
     rng = np.random.Generator(np.random.PCG64(seed + slower))
     cases = tuple(
         _case(rng, number, slower=slower) for number in range(metrics // (len(ARMS) * len(METRICS)))
@@ -156,7 +158,7 @@ def results(metrics: int, seed: int, *, slower: bool) -> Results:
 
 def _case(rng: np.random.Generator, number: int, *, slower: bool) -> CaseResult:
     by = 1.4 if slower and number % 100 == 0 else 1.0
-    taken = tuple(_metric(rng, name, arm, by=by) for name in METRICS for arm in ARMS)
+    metrics = tuple(_metric(rng, name, arm, by=by) for name in METRICS for arm in ARMS)
     case = Case(
         id=f"suite/c{number}",
         suite="suite",
@@ -169,7 +171,7 @@ def _case(rng: np.random.Generator, number: int, *, slower: bool) -> CaseResult:
         case=case,
         status=Status.OK,
         reproduce=f"ci-bench run --filter suite/c{number}",
-        metrics=taken,
+        metrics=metrics,
     )
 
 
@@ -193,7 +195,7 @@ BLOCKS = tuple(sample // 2 for sample in range(16))
 
 
 def measure_documents(metrics: int, mode: str, seed: int) -> dict[str, float | str]:
-    """Seconds and MiB for documents of one size, in a process of their own."""
+    """Return seconds and MiB for documents of one size, from a process of their own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_judge_documents, metrics, mode, seed).result()
 
@@ -201,7 +203,7 @@ def measure_documents(metrics: int, mode: str, seed: int) -> dict[str, float | s
 def _judge_documents(metrics: int, mode: str, seed: int) -> dict[str, float | str]:
     gc.set_threshold(*SELDOM)
     base, head = results(metrics, seed, slower=False), results(metrics, seed, slower=True)
-    held, start = _peak_mib(), time.process_time()
+    loaded_mib, start = _peak_mib(), time.process_time()
     marks = [time.perf_counter()]
     comparison = judging.compare(
         base=base,
@@ -225,13 +227,16 @@ def _judge_documents(metrics: int, mode: str, seed: int) -> dict[str, float | st
         "comment_s": comment_s,
         "report_s": report_s,
         "processor_s": time.process_time() - start,
-        "documents_mib": held,
+        "documents_mib": loaded_mib,
         "peak_mib": _peak_mib(),
     }
 
 
 def _peak_mib() -> float:
-    """The most memory that this process held; `getrusage` would tell of the process that started it."""
+    """Return the peak memory of this process (MiB).
+
+    `getrusage` would return that of the process that started it.
+    """
     status = Path("/proc/self/status").read_text()
     return (
         next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
@@ -240,7 +245,10 @@ def _peak_mib() -> float:
 
 
 def measure_command(metrics: int, seed: int) -> tuple[float, float]:
-    """Seconds that the command takes for two documents on disk, and those of the processor; the least of each."""
+    """Return the least seconds of the command for two documents on disk.
+
+    These are wall time, and seconds of the processor.
+    """
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("base.json", "head.json")]
         for path, slower in zip(paths, (False, True), strict=True):
@@ -259,13 +267,13 @@ def measure_command(metrics: int, seed: int) -> tuple[float, float]:
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": str(Path(folder) / "compiled"),
         }
-        taken = [_run(command, os.environ | compiled) for _ in range(1 + REPEATS)][1:]
+        runs = [_run(command, os.environ | compiled) for _ in range(1 + REPEATS)][1:]
         missing = {"comparison.json", "report.md", "report.html"} - {
             entry.name for entry in written.iterdir()
         }
         if missing:
             raise RuntimeError(f"ci-bench compare did not write {missing}")
-    return min(wall_s for wall_s, _ in taken), min(processor_s for _, processor_s in taken)
+    return min(wall_s for wall_s, _ in runs), min(processor_s for _, processor_s in runs)
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
@@ -281,7 +289,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float,
 
 
 def row(result: Mapping[str, float]) -> dict[str, str]:
-    """A row of the table of arrays."""
+    """Return a row of the table of arrays."""
     return {
         "cases": f"{result['cases']:,.0f}",
         "compare, s": f"{result['compare_s']:.4f}",
@@ -292,7 +300,7 @@ def row(result: Mapping[str, float]) -> dict[str, str]:
 
 
 def document_row(result: Mapping[str, float | str]) -> dict[str, str]:
-    """A row of the table of documents."""
+    """Return a row of the table of documents."""
     steps = [float(result[name]) for name in ("compare_s", "comment_s", "report_s")]
     return {
         "metrics": f"{result['metrics']:,}",
@@ -307,7 +315,7 @@ def document_row(result: Mapping[str, float | str]) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.judge_scale", description=(__doc__ or "").split("\n")[0]
     )

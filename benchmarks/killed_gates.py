@@ -1,4 +1,6 @@
-"""Kills gates of several processes at random moments, and looks for what they left running (and, with it, for ports in use).
+"""Kills gates of several processes at random moments, and looks for their leftovers.
+
+A leftover process may also hold a port.
 
 ``python -m benchmarks.killed_gates --gates 100``. Each gate runs a command whose two ranks are
 sessions of their own, listen on the loopback and write losses. Its first process alone is killed
@@ -49,17 +51,20 @@ suites:
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that carry the mark, without those that have ended and wait to be reaped."""
-    wanted, found = f"{MARK}={mark}".encode(), []
+    """Return the living processes that carry the mark.
+
+    Those that have ended and wait to be reaped are left out.
+    """
+    entry, pids = f"{MARK}={mark}".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-    return found
+            if entry in (folder / "environ").read_bytes().split(b"\0"):
+                pids.append(int(folder.name))
+    return pids
 
 
 def kill_one(folder: Path, draws: random.Random) -> tuple[int, int]:
-    """Start a gate and kill it; how many processes it had then, and how many were left over."""
+    """Start a gate and kill it; return its number of processes then, and of those left over."""
     mark = uuid.uuid4().hex
     environ = {
         **os.environ,
@@ -76,12 +81,12 @@ def kill_one(folder: Path, draws: random.Random) -> tuple[int, int]:
     gate.kill()
     gate.wait()
     deadline = time.monotonic() + GRACE_S
-    while (left := marked(mark)) and time.monotonic() < deadline:
+    while (leftover := marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    for pid in left:
+    for pid in leftover:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    return running, len(left)
+    return running, len(leftover)
 
 
 def main() -> None:
@@ -95,12 +100,12 @@ def main() -> None:
         folder = Path(name)
         (folder / "ranks.py").write_text(PROGRAM)
         (folder / "ci-bench.yml").write_text(CONFIG)
-        found = [kill_one(folder, draws) for _ in range(options.gates)]
-    busy = sum(running >= 4 for running, _ in found)  # noqa: PLR2004 - the gate, its server, its worker, the command
+        outcomes = [kill_one(folder, draws) for _ in range(options.gates)]
+    busy = sum(running >= 4 for running, _ in outcomes)  # noqa: PLR2004 - the gate, its server, its worker, the command
     sys.stdout.write(
-        f"{len(found)} gates killed, {busy} of them with at least four processes (most:"
-        f" {max(running for running, _ in found)}); {sum(left for _, left in found)} processes left"
-        " over\n"
+        f"{len(outcomes)} gates killed, {busy} of them with at least four processes (most:"
+        f" {max(running for running, _ in outcomes)});"
+        f" {sum(leftover for _, leftover in outcomes)} processes left over\n"
     )
 
 

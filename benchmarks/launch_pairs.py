@@ -1,4 +1,4 @@
-"""Benchmarks of what something does to timing: both sides run the same code in paired launches, and one of them has it.
+"""Benchmarks of an influence on timing: paired launches of the same code, one side with it.
 
 Cases are measured one after the other by the engine itself, and what was measured is written down
 after each.
@@ -26,10 +26,10 @@ from ci_bench.suites.contract import Stage, StageKind, Suite
 
 
 class Timed:
-    """A suite whose stages are those of timing alone."""
+    """A suite with only the stages of timing."""
 
     def __init__(self, suite: Suite) -> None:
-        """`suite` is whose cases are timed."""
+        """Wrap the suite whose cases are timed."""
         self.suite, self.name, self.preload, self.worker = (
             suite,
             suite.name,
@@ -38,13 +38,13 @@ class Timed:
         )
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """The suite's cases, which owe nothing but their times."""
+        """Plan the suite's cases, which owe only their times."""
         return tuple(
             replace(case, due=Due(times=case.due.times)) for case in self.suite.plan(options)
         )
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """What timing takes."""
+        """Return the stages that timing needs."""
         return tuple(
             stage
             for stage in self.suite.stages(case)
@@ -52,13 +52,16 @@ class Timed:
         )
 
     def needs_network(self, case: Case) -> bool:
-        """As the suite."""
+        """Return whether the suite needs the network."""
         return self.suite.needs_network(case)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """What the referee did to the times of one arm in each launch (log-ratio of a step with it over one without)."""
+    """Influence on the times of one arm in each launch.
+
+    Each is the log-ratio of a step with it over one without.
+    """
 
     case: str
     arm: str
@@ -66,11 +69,11 @@ class Difference:
 
 
 class OfACase(Protocol):
-    """What a benchmark tells of a case besides its differences: a dataclass."""
+    """A benchmark's further figures of a case: a dataclass."""
 
     @property
     def case(self) -> str:
-        """The case's id."""
+        """Id of the case."""
 
 
 Told = TypeVar("Told", bound=OfACase)
@@ -86,7 +89,7 @@ def collect(
     kind: type[Told],
     table: Callable[[Sequence[Difference], Sequence[Told]], str],
 ) -> int:
-    """The whole command: measure what `--json` has not, write each case down, print the table."""
+    """Run the command: measure what `--json` has not, write each case, print the table."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--launches", type=int, default=launches, help="launches of each case")
     parser.add_argument(
@@ -98,40 +101,42 @@ def collect(
     parser.add_argument("--json", type=Path, help="also write the figures here, after every case")
     parser.add_argument("--resume", action="store_true", help="leave out the cases that --json has")
     arguments = parser.parse_args(argv)
-    differences, told = earlier(arguments.json, kind) if arguments.resume else ([], [])
-    known = {one.case for one in told}
-    left = [
-        (suite, case) for suite, case in plan if case.id not in known and arguments.only in case.id
+    differences, records = earlier(arguments.json, kind) if arguments.resume else ([], [])
+    measured = {record.case for record in records}
+    missing = [
+        (suite, case)
+        for suite, case in plan
+        if case.id not in measured and arguments.only in case.id
     ]
-    for suite, case in left[: arguments.at_most]:
-        found, of_case = compare(suite, case, arguments.launches)
-        differences, told = [*differences, *found], [*told, of_case]
-        sys.stderr.write(f"{of_case}\n" + "".join(f"{one}\n" for one in found))
+    for suite, case in missing[: arguments.at_most]:
+        case_differences, of_case = compare(suite, case, arguments.launches)
+        differences, records = [*differences, *case_differences], [*records, of_case]
+        sys.stderr.write(f"{of_case}\n" + "".join(f"{each}\n" for each in case_differences))
         if arguments.json:
             arguments.json.write_text(
-                json.dumps(document(differences, told), indent=1, sort_keys=True) + "\n"
+                json.dumps(document(differences, records), indent=1, sort_keys=True) + "\n"
             )
-    publish(table(differences, told), document(differences, told), arguments.json)
+    publish(table(differences, records), document(differences, records), arguments.json)
     return 0
 
 
-def document(differences: Sequence[Difference], told: Sequence[Any]) -> dict[str, Any]:
-    """All that was measured."""
+def document(differences: Sequence[Difference], records: Sequence[Any]) -> dict[str, Any]:
+    """Return all figures."""
     return {
-        "differences": [asdict(one) for one in differences],
-        "cases": [asdict(one) for one in told],
+        "differences": [asdict(difference) for difference in differences],
+        "cases": [asdict(record) for record in records],
     }
 
 
 def earlier(path: Path | None, kind: type[Told]) -> tuple[list[Difference], list[Told]]:
-    """What an interrupted benchmark has written down."""
+    """Return the figures that an interrupted benchmark has written."""
     if path is None or not path.exists():
         return [], []
-    known = json.loads(path.read_text(encoding="utf-8"))
+    content = json.loads(path.read_text(encoding="utf-8"))
     differences = [
-        Difference(**{**one, "ratios": tuple(one["ratios"])}) for one in known["differences"]
+        Difference(**{**row, "ratios": tuple(row["ratios"])}) for row in content["differences"]
     ]
-    return differences, [kind(**one) for one in known["cases"]]
+    return differences, [kind(**row) for row in content["cases"]]
 
 
 def measure(
@@ -144,7 +149,10 @@ def measure(
     program: str,
     **of_engine: Any,
 ) -> tuple[Results, Results]:
-    """One case as the engine measures it: base's document, and head's; `program` measures it again."""
+    """Measure one case as the engine does; return base's document, and head's.
+
+    `program` is the module that measures it again.
+    """
     begun = planning.start(config := Config(entries=(), run=run))
     (folder / "scratch").mkdir()
     runner = Runner(
@@ -174,32 +182,40 @@ def measure(
 def differences_of(
     case: str, base: Mapping[str, Metric], head: Mapping[str, Metric]
 ) -> list[Difference]:
-    """The log-ratios of base over head by arm, one for each launch, by the judge's own estimator."""
+    """Return the log-ratios of base over head by arm, one for each launch.
+
+    They are by the judge's own estimator.
+    """
     arms = [arm for arm in base if arm in head]
     most = max((len(metric.launches) for metric in base.values()), default=0)
-    found = figures([(head[arm], base[arm]) for arm in arms], most=most).d
+    ratios = figures([(head[arm], base[arm]) for arm in arms], most=most).d
     return [
-        Difference(case=case, arm=arm, ratios=tuple(float(one) for one in of if math.isfinite(one)))
-        for arm, of in zip(arms, found, strict=True)
+        Difference(
+            case=case, arm=arm, ratios=tuple(float(ratio) for ratio in of if math.isfinite(ratio))
+        )
+        for arm, of in zip(arms, ratios, strict=True)
     ]
 
 
 def step_times(results: Results) -> dict[str, Metric]:
-    """The step times of the one case of a document, by arm."""
+    """Return the step times of the one case of a document, by arm."""
     (row,) = results.cases
     return {metric.arm: metric for metric in row.metrics if metric.name == "step_time"}
 
 
 def overall(differences: Sequence[Difference]) -> str:
-    """Over all arms, each counted alike: arms of one case share their launches, so the error is that over cases."""
+    """Describe the mean over all arms, each counted alike.
+
+    Arms of one case share their launches, so the error is that over cases.
+    """
     of: dict[str, list[float]] = {}
-    for one in differences:
-        of.setdefault(one.case, []).append(statistics.fmean(one.ratios))
+    for difference in differences:
+        of.setdefault(difference.case, []).append(statistics.fmean(difference.ratios))
     return f"over {len(of)} cases: {text_of([statistics.fmean(means) for means in of.values()])}"
 
 
 def text_of(ratios: Sequence[float]) -> str:
-    """The mean of log-ratios as a share, with its standard error."""
+    """Describe the mean of log-ratios as a share, with its standard error."""
     error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
     return (
         f"{math.expm1(statistics.fmean(ratios)):+.2%} ± {error:.2%}"

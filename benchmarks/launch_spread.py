@@ -1,4 +1,6 @@
-"""How far launches of unchanged code differ: what the priors of `judge.statistics.suspicion` stand on.
+"""Measures the spread between launches of unchanged code.
+
+The priors of `judge.statistics.suspicion` are based on it.
 
 Run as ``python -m benchmarks.launch_spread [--launches N] [--compilations N] [--json FILE]``.
 Everything is the product's own: six CPU workloads sampled in turns, commands that measure
@@ -43,7 +45,8 @@ HEAD = (
     " time.perf_counter() - s\n"
 )
 TAIL = """print(json.dumps({"kind": "measurements", "schema_version": 1,
-    "series": [{"name": "it", "unit": "s", "better": "lower", "values": [timed(work) for _ in range(20)]}]}))
+    "series": [{"name": "it", "unit": "s", "better": "lower", "values": \
+[timed(work) for _ in range(20)]}]}))
 """
 COMMANDS = {
     "sleep": "def work():\n    time.sleep(0.002)\n",
@@ -57,7 +60,7 @@ class Stages(Suite):
     """A suite whose cases have the stages of one kind only, in every launch."""
 
     def __init__(self, *, suite: Suite, kind: StageKind, cache: Cache = Cache.SHARED) -> None:
-        """All else is the suite's."""
+        """Leave all else to the suite."""
         self.suite, self.kind, self.cache = suite, kind, cache
         self.name, self.worker = suite.name, suite.worker
 
@@ -70,32 +73,32 @@ class Stages(Suite):
         return self.suite.plan(options)
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """Preparing, and what is asked for."""
-        kept = [
-            one
-            for one in self.suite.stages(case)
-            if (one.kind, one.cache) == (self.kind, self.cache)
+        """Return the stage of preparing, and the requested one."""
+        due = [
+            stage
+            for stage in self.suite.stages(case)
+            if (stage.kind, stage.cache) == (self.kind, self.cache)
         ]
-        prepare = [one for one in self.suite.stages(case) if one.kind is StageKind.PREPARE]
-        return (*prepare, *(replace(one, launches=None) for one in kept))
+        prepare = [stage for stage in self.suite.stages(case) if stage.kind is StageKind.PREPARE]
+        return (*prepare, *(replace(stage, launches=None) for stage in due))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked."""
+    """Measure, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launches", type=int, default=30)
     parser.add_argument("--compilations", type=int, default=8)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
-    found: dict[str, tuple[NoiseSource, list[float]]] = {}
+    by_title: dict[str, tuple[NoiseSource, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for title, source, plan, launches in _plans(
             Path(folder), arguments.launches, arguments.compilations
         ):
-            found[title] = source, _ratios(plan, launches, Path(folder))
-            sys.stderr.write(f"{title}: {len(found[title][1])} ratios\n")
-    rows = [_row(title, source, np.array(ratios)) for title, (source, ratios) in found.items()]
-    figures_of = {title: ratios for title, (_, ratios) in found.items()}
+            by_title[title] = source, _ratios(plan, launches, Path(folder))
+            sys.stderr.write(f"{title}: {len(by_title[title][1])} ratios\n")
+    rows = [_row(title, source, np.array(ratios)) for title, (source, ratios) in by_title.items()]
+    figures_of = {title: ratios for title, (_, ratios) in by_title.items()}
     publish(
         render("Launches of unchanged code against the priors", rows),
         {"ratios": figures_of},
@@ -111,7 +114,7 @@ def _plans(
         (folder / f"{name}.py").write_text(HEAD + code + TAIL)
     command, bench = find_suite("command"), find_suite("torchbench")
     read = [_entry(folder, name, format="measurements", output="stdout") for name in COMMANDS]
-    whole = [_entry(folder, name) for name in COMMANDS]
+    unparsed = [_entry(folder, name) for name in COMMANDS]
     models = {"models": ["mlp"], "backend": "inductor"}
     yield (
         "in turns: six workloads",
@@ -128,7 +131,7 @@ def _plans(
     yield (
         "peak of memory: four commands",
         NoiseSource.RUNS,
-        _plan(Stages(suite=command, kind=StageKind.RUN), whole),
+        _plan(Stages(suite=command, kind=StageKind.RUN), unparsed),
         launches,
     )
     cold = Stages(suite=bench, kind=StageKind.ALONE, cache=Cache.COLD)
@@ -149,7 +152,7 @@ def _plan(suite: Stages, entries: Sequence[Mapping[str, Any]]) -> Plan:
 
 
 def _ratios(plan: Plan, launches: int, folder: Path) -> list[float]:
-    """The log-ratios of all launches of all times and peaks."""
+    """Return the log-ratios of all launches of all times and peaks."""
     environ = {**worker_environment(os.environ), "PYTHONPATH": str(ROOT)}
     sides = tuple(Side(name=name, environ=environ) for name in (SideName.BASE, SideName.HEAD))
     config = Config(entries=(), run=replace(RUN, launches=launches))
@@ -168,12 +171,12 @@ def _ratios(plan: Plan, launches: int, folder: Path) -> list[float]:
             measure=runner.run,
             folder=folder / "results",
         )
-    wanted = ("step_time", "peak_rss", "peak_anonymous", "compile_cold")
+    metrics = ("step_time", "peak_rss", "peak_anonymous", "compile_cold")
     lines = lines_of_both(
         results[SideName.BASE], results[SideName.HEAD], lambda _, __: MetricPolicy(threshold=0.0)
     )
-    kept = [line for line in lines if line.metric.name in wanted or line.suite == "command"]
-    d = figures([(line.base[0], line.head[0]) for line in kept], most=launches).d
+    chosen = [line for line in lines if line.metric.name in metrics or line.suite == "command"]
+    d = figures([(line.base[0], line.head[0]) for line in chosen], most=launches).d
     return [float(ratio) for ratio in d[np.isfinite(d)]]
 
 

@@ -1,4 +1,6 @@
-"""A small transformer, its rows, and layouts that are right or have one planted fault: what `layout_parity` trains.
+"""A small transformer, its rows, and layouts that `layout_parity` trains.
+
+The layouts are right, or have one injected fault.
 
 Each function here is named in a configuration as a user's own code would be
 (``benchmarks.layout_gallery:no_sync``). Layouts are called with a module that gives the loss of a
@@ -32,7 +34,7 @@ class Block(nn.Module):
     """Attention and a feed-forward part, each with a norm before and a sum after."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
-        """`heads` divide `width`."""
+        """Build the layers; `heads` divide `width`."""
         super().__init__()
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, width) for _ in range(3))
@@ -44,7 +46,7 @@ class Block(nn.Module):
         self.size, self.dropout = width // heads, nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[rows, length, width] to the same."""
+        """Map [rows, length, width] to the same shape."""
         normed = self.first(hidden)
         query, key, value = (
             project(normed).unflatten(-1, (-1, self.size)).transpose(1, 2)
@@ -61,14 +63,14 @@ class Net(nn.Module):
     """A classifier of token sequences that gives logits."""
 
     def __init__(self, width: int = 16, layers: int = 2, dropout: float = 0.0) -> None:
-        """Four heads a block."""
+        """Build blocks of four heads."""
         super().__init__()
         self.embed = nn.Embedding(TOKENS, width)
         self.blocks = nn.ModuleList(Block(width, 4, dropout) for _ in range(layers))
         self.head = nn.Linear(width, CLASSES)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits [rows, classes] of int64 [rows, length]."""
+        """Return logits [rows, classes] of int64 [rows, length]."""
         hidden = self.embed(tokens)
         for block in self.blocks:
             hidden = block(hidden)
@@ -79,12 +81,12 @@ class FirstHalf(nn.Module):
     """The embedding and the first blocks."""
 
     def __init__(self, net: Net, end: int) -> None:
-        """Blocks up to `end`."""
+        """Take the blocks up to `end`."""
         super().__init__()
         self.embed, self.blocks = net.embed, nn.ModuleList(net.blocks[:end])
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[rows, length] to [rows, length, width]."""
+        """Map [rows, length] to [rows, length, width]."""
         hidden = self.embed(tokens)
         for block in self.blocks:
             hidden = block(hidden)
@@ -95,48 +97,48 @@ class SecondHalf(nn.Module):
     """The last blocks and the head."""
 
     def __init__(self, net: Net, start: int) -> None:
-        """Blocks from `start` on."""
+        """Take the blocks from `start` on."""
         super().__init__()
         self.blocks, self.head = nn.ModuleList(net.blocks[start:]), net.head
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[rows, length, width] to [rows, classes]."""
+        """Map [rows, length, width] to [rows, classes]."""
         for block in self.blocks:
             hidden = block(hidden)
         return self.head(hidden.mean(dim=1))
 
 
 def halves(net: Net, stage: int, count: int) -> nn.Module:
-    """The stage of a pipeline of two."""
+    """Return a stage of a pipeline of two."""
     assert count == 2, "a gallery of two processes"  # noqa: S101, PLR2004
     middle = len(net.blocks) // 2
     return SecondHalf(net, middle) if stage else FirstHalf(net, middle)
 
 
 def rows(split: str, count: int) -> Mapping[str, Tensor]:
-    """Sequences whose class is in their first tokens."""
+    """Return sequences whose class is in their first tokens."""
     generator = torch.Generator().manual_seed(0 if split == "train" else 1)
     tokens = torch.randint(TOKENS, (count, LENGTH), generator=generator)
     return {"tokens": tokens, "labels": (tokens[:, 0] + tokens[:, 1]) % CLASSES}
 
 
 def rank() -> int:
-    """This process's own number."""
+    """Return this process's own number."""
     return torch.distributed.get_rank()
 
 
 def plain_ddp(module: nn.Module) -> nn.Module:
-    """Nothing planted."""
+    """Apply DDP without a fault."""
     return DistributedDataParallel(module)
 
 
 def small_buckets(module: nn.Module) -> nn.Module:
-    """Right, with gradients exchanged in many small buckets that are views of them."""
+    """Exchange gradients in many small buckets that are views of them (right)."""
     return DistributedDataParallel(module, bucket_cap_mb=0.001, gradient_as_bucket_view=True)
 
 
 def by_hand(module: nn.Module) -> nn.Module:
-    """Right: a layout of one's own that averages each gradient as it comes."""
+    """Average each gradient as it comes, in a custom layout (right)."""
     for parameter in module.parameters():
         parameter.register_post_accumulate_grad_hook(_average)
     return module
@@ -149,17 +151,20 @@ def _average(parameter: Tensor) -> None:
 
 
 class Replays(nn.Module):
-    """Rank 1 gives loss and gradients of before, by where its rows lie, or for ever after so many calls."""
+    """Rank 1 repeats an earlier loss and its gradients.
+
+    It finds them by where its rows are in memory, or repeats them forever after so many calls.
+    """
 
     def __init__(self, module: nn.Module, *, calls: int | None) -> None:
-        """`module` gives the loss of a batch; `calls` is `None` where memory decides."""
+        """Wrap `module`, which returns the loss of a batch; `calls` is `None` if memory decides."""
         super().__init__()
         self.module = module
         self.known: dict[Any, tuple[Tensor, tuple[Tensor, ...]]] = {}
         self.calls, self.most = 0, calls
 
     def forward(self, **batch: Any) -> Any:
-        """The loss; a remembered one has the remembered gradients."""
+        """Return the loss; a remembered one has the remembered gradients."""
         if rank() != 1:
             return self.module(**batch)
         self.calls += 1
@@ -184,27 +189,27 @@ WARM_CALLS = 12
 
 
 def replays(module: nn.Module) -> nn.Module:
-    """One rank remembers what it computed by where its rows lie."""
+    """Let one rank remember its results by where its rows are in memory."""
     return DistributedDataParallel(Replays(module, calls=None))
 
 
 def tires(module: nn.Module) -> nn.Module:
-    """One rank computes in its first steps alone."""
+    """Let one rank compute only in its first steps."""
     return DistributedDataParallel(Replays(module, calls=WARM_CALLS))
 
 
 class StaleLoss(DistributedDataParallel):
-    """Rank 1 reports the loss of the step before; its gradients are right."""
+    """Rank 1 reports the loss of the previous step; its gradients are right."""
 
     def forward(self, **batch: Any) -> Any:
-        """The value of before."""
+        """Return the loss, with the previous value on rank 1."""
         loss = super().forward(**batch)
         before, self.before = getattr(self, "before", loss.detach()), loss.detach()
         return loss + (before - loss).detach() if rank() == 1 else loss
 
 
 def stale_loss(module: nn.Module) -> nn.Module:
-    """One rank's loss is of the step before."""
+    """Let one rank return the loss of the previous step."""
     return StaleLoss(module)
 
 
@@ -212,19 +217,19 @@ class SyncsEarly(DistributedDataParallel):
     """Gradients are exchanged in the first steps, and in none after these."""
 
     def forward(self, **batch: Any) -> Any:
-        """As if inside `no_sync`, later."""
+        """Compute as if inside `no_sync`, later."""
         self.calls = getattr(self, "calls", 0) + 1
         self.require_backward_grad_sync = self.calls < WARM_CALLS
         return super().forward(**batch)
 
 
 def syncs_early(module: nn.Module) -> nn.Module:
-    """Gradients are no longer exchanged once a verification would be over."""
+    """Stop exchanging gradients once a verification would be over."""
     return SyncsEarly(module)
 
 
 def sharded_whole(module: nn.Module) -> nn.Module:
-    """Right: FSDP in one group."""
+    """Apply FSDP in one group (right)."""
     fully_shard(module)
     return module
 
@@ -233,13 +238,13 @@ class NoSync(DistributedDataParallel):
     """Gradients are never exchanged."""
 
     def forward(self, **batch: Any) -> Any:
-        """As if inside `no_sync`."""
+        """Compute as if inside `no_sync`."""
         self.require_backward_grad_sync = False
         return super().forward(**batch)
 
 
 def no_sync(module: nn.Module) -> nn.Module:
-    """`no_sync` left on."""
+    """Leave `no_sync` on."""
     return NoSync(module)
 
 
@@ -247,19 +252,19 @@ class SameShard(DistributedDataParallel):
     """Every rank trains on the rows of rank 0."""
 
     def forward(self, **batch: Any) -> Any:
-        """The rows are replaced by rank 0's."""
+        """Replace the rows by rank 0's."""
         for values in batch.values():
             torch.distributed.broadcast(values, 0)
         return super().forward(**batch)
 
 
 def same_shard(module: nn.Module) -> nn.Module:
-    """The same rows in all ranks."""
+    """Give the same rows to all ranks."""
     return SameShard(module)
 
 
 def summed(module: nn.Module) -> nn.Module:
-    """Gradients are summed, not averaged."""
+    """Sum gradients instead of averaging them."""
     wrapped = DistributedDataParallel(module)
 
     def hook(_: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
@@ -271,7 +276,7 @@ def summed(module: nn.Module) -> nn.Module:
 
 
 def stale_bucket(module: nn.Module) -> nn.Module:
-    """The last bucket is the one of the step before, from the second step on."""
+    """Repeat the last bucket of the previous step, from the second step on."""
     wrapped = DistributedDataParallel(module, bucket_cap_mb=0.005)
     before: dict[int, Tensor] = {}
 
@@ -292,7 +297,7 @@ def stale_bucket(module: nn.Module) -> nn.Module:
 
 
 def left_out(module: nn.Module) -> nn.Module:
-    """One parameter is left out of the exchange."""
+    """Leave one parameter out of the exchange."""
     DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # noqa: SLF001
         module, ["model.blocks.0.o_proj.bias"]
     )
@@ -300,13 +305,13 @@ def left_out(module: nn.Module) -> nn.Module:
 
 
 def left_out_of_shards(module: nn.Module) -> nn.Module:
-    """One parameter is left out of FSDP's sharding, and so out of its exchange."""
-    left = next(
+    """Leave one parameter out of FSDP's sharding, and so out of its exchange."""
+    parameter = next(
         value
         for name, value in module.named_parameters()
         if name.endswith("blocks.0.up_proj.weight")
     )
-    fully_shard(module, ignored_params={left})
+    fully_shard(module, ignored_params={parameter})
     return module
 
 
@@ -314,7 +319,7 @@ class DropsShort(DistributedDataParallel):
     """The short batch at the end of an epoch is dropped."""
 
     def forward(self, **batch: Any) -> Any:
-        """Its loss has no gradient."""
+        """Return the loss, without a gradient for a short batch."""
         loss = super().forward(**batch)
         return loss if len(batch["labels"]) >= FULL else loss * 0.0
 
@@ -324,7 +329,7 @@ FULL = 4
 
 
 def dropped_last(module: nn.Module) -> nn.Module:
-    """The last batch of an epoch is not trained on."""
+    """Skip the last batch of an epoch."""
     return DropsShort(module)
 
 
@@ -332,41 +337,44 @@ class AlikeDropout(DistributedDataParallel):
     """Every rank draws the same masks."""
 
     def forward(self, **batch: Any) -> Any:
-        """The generator is seeded alike in all ranks."""
+        """Seed the generator alike in all ranks."""
         torch.manual_seed(0)
         return super().forward(**batch)
 
 
 def alike_dropout(module: nn.Module) -> nn.Module:
-    """Dropout masks that are alike in all ranks, and in all steps."""
+    """Draw dropout masks that are alike in all ranks, and in all steps."""
     return AlikeDropout(module)
 
 
 def other_rate(parameters: Any, lr: float) -> torch.optim.Optimizer:
-    """One rank has another learning rate."""
+    """Give one rank another learning rate."""
     return torch.optim.SGD(
         parameters, lr=lr * (1.02 if torch.distributed.is_initialized() and rank() == 1 else 1.0)
     )
 
 
 class ClippedByShard(torch.optim.SGD):
-    """Clips by the norm of what this rank holds alone."""
+    """Clips by the norm of only this rank's gradients."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Each rank's own norm, rather than the norm of all."""
+        """Clip by each rank's own norm, rather than the norm of all."""
         gradients = [
             value.grad
             for group in self.param_groups
             for value in group["params"]
             if value.grad is not None
         ]
-        local = [getattr(one, "to_local", lambda one=one: one)() for one in gradients]
+        local = [
+            getattr(gradient, "to_local", lambda gradient=gradient: gradient)()
+            for gradient in gradients
+        ]
         norm = torch.linalg.vector_norm(
-            torch.stack([torch.linalg.vector_norm(one) for one in local])
+            torch.stack([torch.linalg.vector_norm(part) for part in local])
         )
-        for one in local:
-            one.mul_((CLIP / norm).clamp(max=1.0))
+        for part in local:
+            part.mul_((CLIP / norm).clamp(max=1.0))
         return super().step(closure)
 
 
@@ -375,7 +383,7 @@ class Clipped(torch.optim.SGD):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """By torch's own function, which knows shards."""
+        """Clip by torch's own function, which knows shards."""
         nn.utils.clip_grad_norm_(
             [value for group in self.param_groups for value in group["params"]], CLIP
         )
@@ -389,24 +397,28 @@ class BiasedOften(nn.Module):
     """A row-parallel product whose bias is added in every rank, before the sum."""
 
     def __init__(self, linear: nn.Linear) -> None:
-        """Keeps the whole product, and computes its share of it."""
+        """Keep the entire layer, and compute its share of it."""
         super().__init__()
         self.linear = linear
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """The sum over ranks of what each computes, bias included."""
+        """Return the sum over ranks of their products, bias included."""
         size, place = hidden.shape[-1] // torch.distributed.get_world_size(), rank()
         part = slice(place * size, (place + 1) * size)
-        own = functional.linear(hidden[..., part], self.linear.weight[:, part], self.linear.bias)
-        return _Summed.apply(own)
+        share = functional.linear(hidden[..., part], self.linear.weight[:, part], self.linear.bias)
+        return _Summed.apply(share)
 
 
 class _Summed(torch.autograd.Function):
-    """A sum over ranks; the gradient goes to each as it is, times how many there are, which the average takes back."""
+    """A sum over ranks.
+
+    The gradient goes to each as it is, times the number of ranks, which the average divides out
+    again.
+    """
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor) -> Tensor:  # noqa: ARG004
-        total = own.clone()
+    def forward(ctx: Any, share: Tensor) -> Tensor:  # noqa: ARG004
+        total = share.clone()
         torch.distributed.all_reduce(total)
         return total
 
@@ -416,26 +428,29 @@ class _Summed(torch.autograd.Function):
 
 
 class GathersRows(nn.Module):
-    """Tensor parallelism by hand under a data-parallel contract: every rank computes all rows, and each its part of a product."""
+    """Tensor parallelism by hand under a data-parallel contract.
+
+    Every rank computes all rows, and its part of a product.
+    """
 
     def __init__(self, module: nn.Module) -> None:
-        """`module` gives the loss of a batch."""
+        """Wrap `module`, which returns the loss of a batch."""
         super().__init__()
         self.module = module
 
     def forward(self, **batch: Any) -> Any:
-        """The loss of all ranks' rows."""
+        """Return the loss of all ranks' rows."""
         count = torch.distributed.get_world_size()
-        whole = {}
+        gathered = {}
         for name, values in batch.items():
             parts = [torch.empty_like(values) for _ in range(count)]
             torch.distributed.all_gather(parts, values.contiguous())
-            whole[name] = torch.cat(parts)
-        return self.module(**whole)
+            gathered[name] = torch.cat(parts)
+        return self.module(**gathered)
 
 
 def bias_often(module: nn.Module) -> nn.Module:
-    """A bias that is added once for every rank."""
+    """Add a bias once for every rank."""
     block = module.model.blocks[0]
     block.down_proj = BiasedOften(block.down_proj)
     return by_hand(GathersRows(module))
@@ -445,7 +460,10 @@ DROPPED = {"calls": 0}
 
 
 def forgetful_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross entropy; in a pipeline's last stage the first of each two micro-batches counts nothing."""
+    """Return the cross entropy; in a pipeline's last stage, drop half of the micro-batches.
+
+    It is the first of each two that counts nothing.
+    """
     loss = functional.cross_entropy(logits, labels)
     if not torch.distributed.is_initialized() or len(labels) == 2 * FULL:
         return loss
@@ -454,13 +472,13 @@ def forgetful_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class Resumes(torch.optim.Adam):
-    """Saves and loads itself after `AT` steps, as a training does that goes on from a checkpoint."""
+    """Saves and loads itself after `AT` steps, like a training that resumes from a checkpoint."""
 
     keeps = True
     steps = 0
 
     def step(self, closure: Any = None) -> Any:
-        """As Adam's; in a process of several it goes on from a checkpoint once."""
+        """Step as Adam does; in a process of several, resume from a checkpoint once."""
         self.steps += 1
         if self.steps == AT and torch.distributed.is_initialized() and _is_shared(self):
             saved = self.state_dict()
@@ -474,7 +492,7 @@ AT = 8
 
 
 def _is_shared(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether parameters are sharded: of a layout, and not of the one process beside it."""
+    """Return whether parameters are sharded: by a layout, not in the single process next to it."""
     return any(
         hasattr(value, "full_tensor")
         for group in optimizer.param_groups
@@ -495,7 +513,7 @@ class Misbehaving(DistributedDataParallel):
     fault = ""
 
     def forward(self, **batch: Any) -> Any:
-        """As it should, nine times."""
+        """Return the loss, and misbehave in the tenth call."""
         self.calls += 1
         if self.calls == BAD_CALL and rank() == 1:
             _misbehave(self.fault)
@@ -531,7 +549,7 @@ def _misbehave(fault: str) -> None:
 
 
 def misbehaving(module: nn.Module, *, fault: str) -> nn.Module:
-    """A layout of which one rank goes wrong."""
+    """Return a layout of which one rank goes wrong."""
     wrapped = Misbehaving(module)
     wrapped.fault = fault
     return wrapped
@@ -547,7 +565,7 @@ SLOW_S = 0.02
 
 
 def slow_rank(module: nn.Module) -> nn.Module:
-    """Rank 1 works longer than the others in every step, by SLOW_S seconds."""
+    """Let rank 1 work longer than the others in every step, by SLOW_S seconds."""
 
     def spin(*_: object) -> None:
         if rank() == 1:

@@ -1,4 +1,6 @@
-"""Parity between layouts: right ones against one process, and planted faults of distributed training, with rank and step.
+"""Verifies parity between layouts: right ones, and faults of distributed training.
+
+Right ones are compared with one process; faults have to be found with rank and step.
 
 Run as ``python -m benchmarks.layout_parity --json parity.jsonl``; each row is a verification of the
 suite `training_loss`, by its own stages, in processes of its own. With ``--resume`` what the file
@@ -59,7 +61,7 @@ WIDE = {
     "num_samples": 124,
 }
 BUCKETS = {"model": {"factory": f"{GALLERY}Net", "options": {"width": 256}}}
-"""Blocks of 2 MiB, where the first bucket of DDP has one: what dynamo splits by buckets is split."""
+"""Blocks of 2 MiB; the first bucket of DDP has 1 MiB, so dynamo splits the graph."""
 MODES = (
     "ddp_optimizer",
     "python_reducer",
@@ -71,18 +73,20 @@ LIMIT_S = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One layout, with the options of the entry that it needs.
-
-    `wrong` says what is planted; empty where it is right.
-    """
+    """One layout, with the options of the entry that it needs."""
 
     name: str
+    """The name in the tables."""
     layout: str | Mapping[str, Any]
+    """The layout, as in an entry of the suite."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the entry."""
     wrong: str = ""
+    """The injected fault in words; empty if the layout is right."""
     counts: tuple[int, ...] = (2, 4)
+    """The numbers of processes that it runs with."""
     seeds: int = 1
-    """Over how many seeds the benchmark runs it."""
+    """The number of seeds that the benchmark runs it with."""
 
     @property
     def case(self) -> Case:
@@ -319,39 +323,42 @@ SKIPPED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How a trial ended: a finding, or why there is none.
-
-    `score` is the largest of any signal of the whole or of a rank.
-    """
+    """End of a trial: a finding, or the reason for none."""
 
     ended: Ended
+    """The end of the stage, with the workers' answers."""
     status: Status
+    """The status of the case."""
     reason: str
+    """The reason for the status; empty if the stage is fine."""
     finding: ParityFinding | None = None
+    """The finding about parity; `None` if the stage failed."""
     score: float = 0.0
+    """The largest score of any signal, of the training or of a rank."""
     failed: tuple[Check, ...] = ()
+    """The checks that failed."""
 
     @property
     def is_flagged(self) -> bool:
-        """Whether a gate would be red."""
+        """True if a gate would be red."""
         return self.finding is None or not self.finding.verdict.holds or bool(self.failed)
 
     @property
     def words(self) -> str:
-        """What the gate says."""
-        said = self.finding.detail if self.finding else self.reason
-        return "; ".join(check.detail for check in self.failed) or said
+        """The gate's message."""
+        detail = self.finding.detail if self.finding else self.reason
+        return "; ".join(check.detail for check in self.failed) or detail
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bench:
-    """A launch whose workers all trials share, one after the other, and the folder of their scratch."""
+    """A launch with its workers, which all trials share in turn, and their scratch folder."""
 
     launcher: Launcher
     folder: Path
 
     def run(self, case: Case, stage: Stage, *, limit_s: float = LIMIT_S) -> Ended:
-        """One stage of a case; the rows are prepared first."""
+        """Run one stage of a case, after preparing the rows."""
         scratch = Path(tempfile.mkdtemp(dir=self.folder))
         options = RunOptions(device="cpu", threads=1, stage_timeout_s=limit_s)
         for job in (Stage(kind=StageKind.PREPARE, arms=()), stage):
@@ -372,7 +379,7 @@ class Bench:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Bench]:
-    """A bench in a folder."""
+    """Open a bench in a folder."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     preload = SUITE.preload_of(RIGHT[0].case)
     with Launcher(preload=preload, environ=environ, folder=folder / "launch") as launcher:
@@ -380,12 +387,12 @@ def opened(folder: Path) -> Iterator[Bench]:
 
 
 def stage_of(case: Case, kind: StageKind) -> Stage:
-    """The stage of a case that several processes do."""
+    """Return the stage of a case that several processes do."""
     return next(stage for stage in SUITE.stages(case) if stage.kind is kind and stage.processes > 1)
 
 
 def evidence_of(ended: Ended) -> Evidence:
-    """What a stage found out; nothing where it failed."""
+    """Return the evidence of a stage; empty if it failed."""
     return next((answer.evidence for answer in ended.answers if answer.evidence), Evidence())
 
 
@@ -423,7 +430,7 @@ class Item:
 
     @property
     def key(self) -> str:
-        """What it is called in a file."""
+        """Name of the run in a file."""
         return f"{self.trial.name} | {self.count} | {self.seed}"
 
     def run(self, bench: Bench, limit_s: float) -> Mapping[str, Any]:
@@ -443,23 +450,26 @@ class Item:
 
 
 def items() -> Iterator[Item]:
-    """All runs, faults first."""
+    """Yield all runs, faults first."""
     for trial in (*FAULTS, *SKIPPED, *RIGHT):
         for count in trial.counts:
             yield from (Item(trial=trial, count=count, seed=seed) for seed in range(trial.seeds))
 
 
 def earlier(path: Path) -> Mapping[str, Mapping[str, Any]]:
-    """The lines of a file, by key: the last one of each.
+    """Return the lines of a file by key, the last one of each.
 
-    What came to no end (it timed out, or was ended) is not among them.
+    Runs that did not finish (timed out, or ended) are not among them.
     """
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     return {line["key"]: line for line in lines if line["status"] in {Status.OK, Status.SKIPPED}}
 
 
 def main() -> int:
-    """Run what is missing, one after the other, and print the tables. 1 where a right run is flagged or a fault is not found."""
+    """Run what is missing, one after the other, and print the tables.
+
+    Return 1 if a right run is flagged or a fault is not found.
+    """
     parser = argparse.ArgumentParser(
         description="Parity between layouts, right and with planted faults."
     )
@@ -476,17 +486,17 @@ def main() -> int:
         help="the time of a run; ranks wait a quarter of it for each other",
     )
     chosen = parser.parse_args()
-    wanted = [item for item in items() if chosen.only in item.key]
+    due = [item for item in items() if chosen.only in item.key]
     lines = dict(earlier(chosen.json)) if chosen.json and (chosen.resume or chosen.table) else {}
-    missing = [] if chosen.table else [item for item in wanted if item.key not in lines]
+    missing = [] if chosen.table else [item for item in due if item.key not in lines]
     lines |= {line["key"]: line for line in _run(missing, chosen.json, chosen.limit_s)}
-    there = [(item, lines[item.key]) for item in wanted if item.key in lines]
+    there = [(item, lines[item.key]) for item in due if item.key in lines]
     sys.stdout.write("\n".join(tables(there)) + "\n")
     return int(any(_is_wrong(item, line) for item, line in there))
 
 
 def _run(missing: Iterable[Item], file: Path | None, limit_s: float) -> Iterator[Mapping[str, Any]]:
-    """Run one after the other, and keep each at once."""
+    """Run one after the other, and keep each immediately."""
     items_to_run = [*missing]
     if not items_to_run:
         return
@@ -504,7 +514,10 @@ def _run(missing: Iterable[Item], file: Path | None, limit_s: float) -> Iterator
 
 
 def tables(there: Iterable[tuple[Item, Mapping[str, Any]]]) -> Iterator[str]:
-    """Lines of markdown: right layouts with the largest score of their seeds, what was planted, and what does not run."""
+    """Yield lines of Markdown: right layouts, faults, and layouts that do not run.
+
+    Right layouts have the largest score of their seeds.
+    """
     right: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     wrong, skipped = [], []
     for item, line in there:
@@ -530,17 +543,17 @@ def tables(there: Iterable[tuple[Item, Mapping[str, Any]]]) -> Iterator[str]:
     yield f"| all | | {len(runs)} | {sum(line['flagged'] for line in runs)} | {largest:.2g} |"
     yield "\n| planted | processes | score | what is said |\n| --- | --- | --- | --- |"
     for item, line in wrong:
-        said = _who_and_when(line["words"]) if line["flagged"] else f"NOT FOUND: {line['words']}"
+        message = _who_and_when(line["words"]) if line["flagged"] else f"NOT FOUND: {line['words']}"
         yield (
             f"| {item.trial.name}: {item.trial.wrong} | {item.count} | {line['score']:,.0f} |"
-            f" {said} |"
+            f" {message} |"
         )
     yield "\n| does not run | processes | reason |\n| --- | --- | --- |"
     yield from (f"| {item.trial.name} | {item.count} | {line['words']} |" for item, line in skipped)
 
 
 def _who_and_when(words: str) -> str:
-    """Of what a gate says about a layout, which run it was, who left first, by what and at which step."""
+    """Return from a message about a layout which run, who left first, by what and when."""
     resumed = f"{words.partition(': ')[0]}: " if " resumed at step " in words else ""
     first = next(
         (part.partition(": up to")[0] for part in words.split("; ") if " first, by the " in part),
@@ -550,7 +563,7 @@ def _who_and_when(words: str) -> str:
 
 
 def _is_wrong(item: Item, line: Mapping[str, Any]) -> bool:
-    """Whether a run is not as it has to be."""
+    """Return whether a run is not as it has to be."""
     if item.trial in SKIPPED:
         return bool(line["status"] != Status.SKIPPED)
     return bool(line["flagged"] is not bool(item.trial.wrong) or line["status"] != Status.OK)

@@ -22,20 +22,24 @@ WARM_UP = 10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A training.
-
-    `rate` is the learning rate, `clip` the largest gradient norm (0: none), `warm` a warm-up of ten
-    steps. With `spikes`, two steps take ten times the rate, which the loss shows for a while.
-    """
+    """A training."""
 
     name: str
+    """The name in the tables."""
     model: str
+    """The kind of model: mlp, transformer, cnn, lstm or moe."""
     optimizer: str
+    """The optimizer: adamw, sgd, lion or adafactor."""
     rate: float
+    """The learning rate."""
     clip: float = 0.0
+    """The largest gradient norm; 0 for no clipping."""
     warm: bool = False
+    """True if the rate warms up over ten steps."""
     spikes: bool = False
+    """True if two steps take ten times the rate, which the loss shows for a while."""
     dropout: float = 0.0
+    """The probability of dropout."""
 
 
 SPIKES, SPIKE = (14, 29), 10.0
@@ -172,7 +176,10 @@ def _with(**fields: tuple[str, ...]) -> Callable[[Problem], bool]:
 
 
 def _still(problem: Problem) -> bool:
-    """Whether no masks are drawn, which would be others in another order of rows or of memory: seeds decide then."""
+    """Return whether a training draws no masks.
+
+    Masks would differ in another order of rows or of memory; then seeds decide.
+    """
     return not problem.dropout
 
 
@@ -187,7 +194,7 @@ BENIGN = (
     Change(name="rows in another order", applies=_still, settings={"rows": "reversed"}),
     Change(
         name="two halves of a batch",
-        applies=lambda one: _still(one) and one.model != "cnn",
+        applies=lambda problem: _still(problem) and problem.model != "cnn",
         settings={"rows": "halves"},
     ),
     Change(
@@ -214,8 +221,14 @@ FAULTS = (
     Change(name="attention 1/sqrt(d+1)", applies=_ATTENTION, settings={"scale": 1}),
     Change(name="mask off by one", applies=_ATTENTION, settings={"mask": 1}),
     Change(name="label smoothing 0.01", settings={"smoothing": 0.01}),
-    Change(name="dropout p x1.1", applies=lambda one: one.dropout > 0, settings={"dropout": 1.1}),
-    Change(name="dropout off", applies=lambda one: one.dropout > 0, settings={"dropout": 0.0}),
+    Change(
+        name="dropout p x1.1",
+        applies=lambda problem: problem.dropout > 0,
+        settings={"dropout": 1.1},
+    ),
+    Change(
+        name="dropout off", applies=lambda problem: problem.dropout > 0, settings={"dropout": 0.0}
+    ),
     Change(name="a step skipped", settings={"skip": 12}),
     Change(
         name="tanh GELU",
@@ -225,10 +238,12 @@ FAULTS = (
     Change(name="logits x1.01", settings={"logits": 1.01}),
     Change(
         name="clipped at 1.05 of the limit",
-        applies=lambda one: one.clip > 0,
+        applies=lambda problem: problem.clip > 0,
         settings={"clip": 1.05},
     ),
-    Change(name="warm-up one step late", applies=lambda one: one.warm, settings={"late": 1}),
+    Change(
+        name="warm-up one step late", applies=lambda problem: problem.warm, settings={"late": 1}
+    ),
     Change(
         name="a residual x1.01",
         applies=_with(model=("mlp", "transformer", "moe")),
@@ -244,12 +259,12 @@ class Linear(nn.Linear):
     """A linear layer that sums in another order if asked."""
 
     def __init__(self, inputs: int, outputs: int, settings: Settings) -> None:
-        """`settings` may have ``linear``."""
+        """Build the layer; `settings` may have ``linear``."""
         super().__init__(inputs, outputs)
         self.order = settings.get("linear", "")
 
     def forward(self, values: Tensor) -> Tensor:
-        """The product, by the order that was asked for."""
+        """Return the product, computed in the requested order."""
         parts = {"split": 2, "quarters": 4}.get(str(self.order), 1)
         if parts > 1:
             pairs = zip(values.chunk(parts, -1), self.weight.chunk(parts, 1), strict=True)
@@ -261,10 +276,13 @@ class Linear(nn.Linear):
 
 
 class Block(nn.Module):
-    """A residual branch: GELU between two linear layers, with dropout; one of four experts by `experts`."""
+    """A residual branch: GELU between two linear layers, with dropout.
+
+    With `experts`, it is one of four, weighted by a gate.
+    """
 
     def __init__(self, settings: Settings, dropout: float, experts: int = 1) -> None:
-        """Widths are `WIDTH` and twice that."""
+        """Build the layers; widths are `WIDTH` and twice that."""
         super().__init__()
         self.up = nn.ModuleList(Linear(WIDTH, 2 * WIDTH, settings) for _ in range(experts))
         self.down = nn.ModuleList(Linear(2 * WIDTH, WIDTH, settings) for _ in range(experts))
@@ -274,7 +292,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, values: Tensor) -> Tensor:
-        """The values, and what the branch adds."""
+        """Return the values plus the branch."""
         outs = [
             down(functional.gelu(up(values), approximate=self.approximate))
             for up, down in zip(self.up, self.down, strict=True)
@@ -283,7 +301,7 @@ class Block(nn.Module):
         if self.gate is not None:
             weights = self.gate(values).softmax(-1)
             out = sum(
-                (weights[..., n : n + 1] * one for n, one in enumerate(outs)),
+                (weights[..., n : n + 1] * expert for n, expert in enumerate(outs)),
                 torch.zeros_like(values),
             )
         added: Tensor = self.residual * self.dropout(out)
@@ -294,7 +312,7 @@ class Attention(nn.Module):
     """Causal attention of one head, with a layer norm before it."""
 
     def __init__(self, settings: Settings) -> None:
-        """`settings` may have ``scale``, ``mask`` and ``norm_eps``."""
+        """Build the layers; `settings` may have ``scale``, ``mask`` and ``norm_eps``."""
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH, eps=float(settings.get("norm_eps", 1e-5)))
         self.mixed, self.out = Linear(WIDTH, 3 * WIDTH, settings), Linear(WIDTH, WIDTH, settings)
@@ -302,7 +320,7 @@ class Attention(nn.Module):
         self.late = int(settings.get("mask", 0))
 
     def forward(self, values: Tensor) -> Tensor:
-        """The values, and what each position reads from those before it."""
+        """Return the values plus what each position reads from those before it."""
         query, key, value = self.mixed(self.norm(values)).chunk(3, -1)
         scores = query @ key.transpose(-1, -2) / math.sqrt(self.size)
         ahead = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1 + self.late)
@@ -314,7 +332,7 @@ class Model(nn.Module):
     """Logits of a batch: tokens for all kinds but the CNN, which takes images."""
 
     def __init__(self, problem: Problem, settings: Settings) -> None:
-        """The layers of the problem's kind."""
+        """Build the layers of the problem's kind."""
         super().__init__()
         dropout = problem.dropout * float(settings.get("dropout", 1.0))
         self.kind, self.factor = problem.model, float(settings.get("logits", 1.0))
@@ -323,9 +341,15 @@ class Model(nn.Module):
         if self.kind == "cnn":
             norms = [nn.BatchNorm2d(8, eps=float(settings.get("norm_eps", 1e-5))) for _ in range(2)]
             self.layers = nn.Sequential(
-                nn.Conv2d(1, 8, 3), norms[0], nn.ReLU(), nn.Conv2d(8, 8, 3), norms[1], nn.ReLU(), nn.Flatten(),
+                nn.Conv2d(1, 8, 3),
+                norms[0],
+                nn.ReLU(),
+                nn.Conv2d(8, 8, 3),
+                norms[1],
+                nn.ReLU(),
+                nn.Flatten(),
                 Linear(8 * (LENGTH - 4) ** 2, WIDTH, settings),
-            )  # fmt: skip
+            )
         else:
             experts = 4 if self.kind == "moe" else 1
             parts = [Attention(settings) for _ in range(2 if self.kind == "transformer" else 0)]
@@ -335,7 +359,7 @@ class Model(nn.Module):
         self.head = Linear(WIDTH, CLASSES, settings)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits [rows, classes]."""
+        """Return logits [rows, classes]."""
         values = inputs if self.kind == "cnn" else self.embed(inputs)
         if self.recurrent is not None:
             values, _ = self.recurrent(values)
@@ -348,12 +372,12 @@ class Lion(torch.optim.Optimizer):
     """The sign of a moving average of gradients (https://arxiv.org/abs/2302.06675)."""
 
     def __init__(self, parameters: Iterator[nn.Parameter], lr: float, weight_decay: float) -> None:
-        """Betas are 0.9 and 0.99."""
+        """Use betas of 0.9 and 0.99."""
         super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override] # no closure is ever given
-        """One update."""
+        """Update the parameters once."""
         assert closure is None  # noqa: S101 - the problems have none
         for group in self.param_groups:
             for value in group["params"]:
@@ -366,7 +390,7 @@ class Lion(torch.optim.Optimizer):
 
 
 def batches(problem: Problem, seed: int, steps: int) -> Iterator[Batch]:
-    """As many batches of one seed: the class follows from the inputs."""
+    """Return so many batches of one seed, whose classes follow from the inputs."""
     draw = torch.Generator().manual_seed(1000 + seed)
     for _ in range(steps):
         if problem.model == "cnn":
@@ -381,13 +405,13 @@ def batches(problem: Problem, seed: int, steps: int) -> Iterator[Batch]:
 
 
 def model_of(problem: Problem, settings: Settings, seed: int) -> Model:
-    """The model, its weights drawn from the seed."""
+    """Return the model, its weights drawn from the seed."""
     torch.manual_seed(seed)
     return Model(problem, settings).train()
 
 
 def optimizer_of(problem: Problem, model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """The problem's optimizer over all parameters."""
+    """Return the problem's optimizer over all parameters."""
     rate, foreach = (
         problem.rate * float(settings.get("rate", 1.0)),
         bool(settings.get("foreach", 0)),
@@ -409,6 +433,6 @@ def optimizer_of(problem: Problem, model: nn.Module, settings: Settings) -> torc
 
 
 def autocast_of(precision: str) -> AbstractContextManager[object]:
-    """What a forward pass runs in."""
+    """Return the context of a forward pass."""
     kinds = {"amp_bf16": torch.bfloat16, "amp_fp16": torch.float16}
     return torch.autocast("cpu", dtype=kinds[precision]) if precision in kinds else nullcontext()

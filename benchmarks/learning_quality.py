@@ -1,4 +1,6 @@
-"""Which injected faults loss parity misses, and which right reorderings it refuses, by precision.
+"""Counts the faults that loss parity misses and the right reorderings it refuses.
+
+The table has a row for each precision.
 
 Run as ``python -m benchmarks.learning_quality [--precision NAME]… [--first N] [--problems N]
 [--seed N] [--epsilon X] [--limit-s X] [--json FILE]``. Each problem of
@@ -59,35 +61,43 @@ PRECISIONS = ("fp32", "amp_bf16", "amp_fp16", "bf16")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """One change of one problem in one precision: how it was judged with the fp32 twin, and without it.
-
-    `score` is the largest of the change, in the precision or in fp32; `control` that of a learning
-    rate 1 % off.
-    """
+    """Judgement of one change of one problem in one precision."""
 
     precision: str
+    """The precision of the training."""
     problem: str
+    """The name of the problem."""
     change: str
+    """The name of the change."""
     fault: bool
+    """True for a fault, false for a right reordering."""
     verdict: Parity
+    """The verdict with the fp32 twin."""
     alone: Parity
+    """The verdict without it."""
     score: float
+    """The largest score of the change, in the precision or in fp32."""
     control: float
+    """The score of a learning rate 1 % off."""
     detail: str
+    """The judge's words."""
 
 
 class Trainings:
     """The trainings of one problem in one precision, each done once."""
 
     def __init__(self, problem: Problem, precision: str, seed: int, epsilon: float | None) -> None:
-        """`epsilon` is that of the perturbed runs; `None` is the precision's own."""
+        """Prepare the trainings.
+
+        `epsilon` is that of the perturbed runs; `None` is the precision's own.
+        """
         self.problem, self.precision, self.seed = problem, precision, seed
         self.epsilon = TrainingPrecision(precision).perturbation if epsilon is None else epsilon
         self._known: dict[tuple[Role, int], Trace] = {}
         self._changed: dict[str, Trace] = {}
 
     def evidence(self, candidate: Trace, count: int) -> ParityEvidence:
-        """A candidate next to the reference, so many perturbed runs and the control."""
+        """Return the evidence: reference, so many perturbed runs, candidate and control."""
         runs = [
             self._run(Role.REFERENCE),
             *(self._run(Role.PERTURBED, index) for index in range(count)),
@@ -107,13 +117,13 @@ class Trainings:
         return self._known[role, index]
 
     def changed(self, change: Change) -> Trace:
-        """The training with a change."""
+        """Return the training with a change."""
         if change.name not in self._changed:
             self._changed[change.name] = self.train(Role.CANDIDATE, change.settings)
         return self._changed[change.name]
 
     def train(self, role: Role, settings: Settings, index: int = 0) -> Trace:
-        """Fifty steps."""
+        """Train for fifty steps."""
         problem = self.problem
         model = model_of(problem, settings, self.seed)
         if role is Role.PERTURBED:
@@ -183,10 +193,10 @@ def _backward(
             (inputs[ROWS // 2 :], classes[ROWS // 2 :]),
         ]
     total = 0.0
-    for some, wanted in parts:
+    for some, targets in parts:
         with autocast_of(precision):
             loss = functional.cross_entropy(
-                model(some), wanted, label_smoothing=float(settings.get("smoothing", 0.0))
+                model(some), targets, label_smoothing=float(settings.get("smoothing", 0.0))
             )
         scaler.scale(loss / len(parts)).backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
         total += float(loss.detach()) / len(parts)
@@ -194,7 +204,7 @@ def _backward(
 
 
 def _shaped_gradients(model: nn.Module, settings: Settings, clip: float) -> float:
-    """Scale gradients as a fault wants, note their norm, then clip them."""
+    """Scale gradients as a fault requires, note their norm, then clip them."""
     values: list[Tensor] = [
         parameter.grad for parameter in model.parameters() if parameter.grad is not None
     ]
@@ -203,7 +213,9 @@ def _shaped_gradients(model: nn.Module, settings: Settings, clip: float) -> floa
     values[-2].mul_(float(settings.get("one_gradient", 1.0)))
     norm = float(
         torch.linalg.vector_norm(
-            torch.stack([torch.linalg.vector_norm(one, dtype=torch.float64) for one in values])
+            torch.stack(
+                [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in values]
+            )
         )
     )
     if clip:
@@ -220,7 +232,7 @@ def _trace(role: Role, index: int, start: str, losses: list[float], norms: list[
         if not abs(value) < float("inf")
     ]
     loss, norm = (
-        tuple(one if abs(one) < float("inf") else None for one in values)
+        tuple(value if abs(value) < float("inf") else None for value in values)
         for values in (losses, norms)
     )
     arm = ARM if role is Role.CANDIDATE else REFERENCE
@@ -238,12 +250,12 @@ def _trace(role: Role, index: int, start: str, losses: list[float], norms: list[
 
 
 def judged(
-    own: Trainings, twin: Trainings | None, change: Change, *, fault: bool
+    trainings: Trainings, twin: Trainings | None, change: Change, *, fault: bool
 ) -> Outcome | None:
-    """The verdict on a change; `None` for a fault that moves no bit in fp32."""
-    candidate = own.changed(change)
+    """Judge a change; return `None` for a fault that moves no bit in fp32."""
+    candidate = trainings.changed(change)
     beside = None if twin is None else twin.changed(change)
-    exact = (twin or own).evidence(beside or candidate, FEW)
+    exact = (twin or trainings).evidence(beside or candidate, FEW)
     if fault and (exact.traces[0].loss, exact.traces[0].grad_norm) == (
         (beside or candidate).loss,
         (beside or candidate).grad_norm,
@@ -251,9 +263,9 @@ def judged(
         return None
     for count in (FEW, MANY):
         backing = None if twin is None or beside is None else twin.evidence(beside, count)
-        evidence = replace(own.evidence(candidate, count), twin=backing)
-        (found,) = parity_findings(evidence)
-        if found.verdict.holds or found.verdict is Parity.INSUFFICIENT_SENSITIVITY:
+        evidence = replace(trainings.evidence(candidate, count), twin=backing)
+        (finding,) = parity_findings(evidence)
+        if finding.verdict.holds or finding.verdict is Parity.INSUFFICIENT_SENSITIVITY:
             break
     alone = numeric_finding(evidence, candidate, Masks.ALIGNED)
     scores = [
@@ -265,67 +277,77 @@ def judged(
         ),
     ]
     return Outcome(
-        precision=own.precision,
-        problem=own.problem.name,
+        precision=trainings.precision,
+        problem=trainings.problem.name,
         change=change.name,
         fault=fault,
-        verdict=found.verdict,
+        verdict=finding.verdict,
         alone=alone.verdict,
-        score=max(max(one.loss_score or 0.0, one.grad_norm_score or 0.0) for one in scores),
+        score=max(
+            max(numeric.loss_score or 0.0, numeric.grad_norm_score or 0.0) for numeric in scores
+        ),
         control=sensitivity_of(backing or evidence, numeric_finding).score or 0.0,
-        detail=found.detail,
+        detail=finding.detail,
     )
 
 
 def outcomes(
     problem: Problem, *, precisions: Sequence[str], seed: int, epsilon: float | None
 ) -> list[Outcome]:
-    """All changes that apply to a problem, in each precision."""
+    """Judge all changes that apply to a problem, in each precision."""
     torch.set_num_threads(1)
     exact = Trainings(problem, "fp32", seed, None)
-    found: list[Outcome] = []
+    results: list[Outcome] = []
     for precision in precisions:
-        own, twin = (
+        trainings, twin = (
             (exact, None)
             if precision == "fp32"
             else (Trainings(problem, precision, seed, epsilon), exact)
         )
-        found += [*_all(own, twin, BENIGN, fault=False), *_all(own, twin, FAULTS, fault=True)]
-    return found
+        results += [
+            *_all(trainings, twin, BENIGN, fault=False),
+            *_all(trainings, twin, FAULTS, fault=True),
+        ]
+    return results
 
 
 def _all(
-    own: Trainings, twin: Trainings | None, changes: Sequence[Change], *, fault: bool
+    trainings: Trainings, twin: Trainings | None, changes: Sequence[Change], *, fault: bool
 ) -> Iterator[Outcome]:
     for change in changes:
-        if not change.applies(own.problem):
+        if not change.applies(trainings.problem):
             continue
         try:
-            found = judged(own, twin, change, fault=fault)
+            outcome = judged(trainings, twin, change, fault=fault)
         except (
             RuntimeError
         ) as error:  # torch has no kernel for it, as for some layouts of LSTMs in fp16 on a CPU
             sys.stderr.write(
-                f"not run: {own.problem.name}, {change.name}, {own.precision}: {str(error)[:100]}\n"
+                f"not run: {trainings.problem.name}, {change.name}, {trainings.precision}:"
+                f" {str(error)[:100]}\n"
             )
             continue
-        if found is not None:
-            yield found
+        if outcome is not None:
+            yield outcome
 
 
-def row_of(precision: str, found: Sequence[Outcome]) -> Mapping[str, str]:
-    """The table's row of a precision."""
-    benign, faults = ([one for one in found if one.fault is fault] for fault in (False, True))
-    refused = [one for one in benign if one.verdict.broken]
-    missed = [one for one in faults if one.verdict.holds]
-    alone = [one for one in faults if one.alone.holds]
-    controls = sorted(one.control for one in found)
-    blind = Counter(one.verdict for one in found)[Parity.INSUFFICIENT_SENSITIVITY]
+def row_of(precision: str, changes: Sequence[Outcome]) -> Mapping[str, str]:
+    """Return the table's row of a precision."""
+    benign, faults = (
+        [outcome for outcome in changes if outcome.fault is fault] for fault in (False, True)
+    )
+    refused = [outcome for outcome in benign if outcome.verdict.broken]
+    missed = [outcome for outcome in faults if outcome.verdict.holds]
+    alone = [outcome for outcome in faults if outcome.alone.holds]
+    controls = sorted(outcome.control for outcome in changes)
+    blind = Counter(outcome.verdict for outcome in changes)[Parity.INSUFFICIENT_SENSITIVITY]
     return {
         "precision": precision,
         "benign": str(len(benign)),
         "refused": _share(len(refused), len(benign)),
-        "refused by the precision": _share(sum(one.alone.broken for one in benign), len(benign)),
+        "refused by the precision": _share(
+            sum(outcome.alone.broken for outcome in benign), len(benign)
+        ),
         "faults": str(len(faults)),
         "missed": _share(len(missed), len(faults)),
         "missed without the fp32 twin": _share(len(alone), len(faults)),
@@ -334,7 +356,8 @@ def row_of(precision: str, found: Sequence[Outcome]) -> Mapping[str, str]:
             f"{controls[0]:.3g} / {controls[len(controls) // 2]:.3g}" if controls else ""
         ),
         "missed kinds": ", ".join(
-            f"{name} {count}" for name, count in Counter(one.change for one in missed).most_common()
+            f"{name} {count}"
+            for name, count in Counter(outcome.change for outcome in missed).most_common()
         ),
     }
 
@@ -344,7 +367,7 @@ def _share(count: int, of: int) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train all, print the table, write JSON where asked."""
+    """Train all, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--precision", action="append", choices=PRECISIONS, help="all four where left out"
@@ -386,21 +409,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         for seed in range(arguments.seed, arguments.seed + arguments.seeds)
         for problem in problems
     ]
-    found: list[Outcome] = []
+    results: list[Outcome] = []
     done = 0
     with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
         for some in pool.map(_call, work):
-            found, done = [*found, *some], done + 1
+            results, done = [*results, *some], done + 1
             seconds = time.monotonic() - begun
             sys.stderr.write(f"{some[0].problem}: {len(some)} changes after {seconds:.0f} s\n")
             if seconds > arguments.limit_s:
                 pool.shutdown(cancel_futures=True)
                 break
-    rows = [row_of(one, [each for each in found if each.precision == one]) for one in precisions]
+    rows = [
+        row_of(precision, [outcome for outcome in results if outcome.precision == precision])
+        for precision in precisions
+    ]
     title = (
         f"{done} of {len(work)} trainings of problems and seeds, {time.monotonic() - begun:.0f} s"
     )
-    document = {"rows": [dict(row) for row in rows], "outcomes": [_as_json(one) for one in found]}
+    document = {
+        "rows": [dict(row) for row in rows],
+        "outcomes": [_as_json(outcome) for outcome in results],
+    }
     publish(render(title, rows), document, arguments.json)
     return 0
 
@@ -409,8 +438,8 @@ def _call(work: Callable[[], list[Outcome]]) -> list[Outcome]:
     return work()
 
 
-def _as_json(one: Outcome) -> dict[str, object]:
-    return {name: getattr(one, name) for name in Outcome.__slots__}
+def _as_json(outcome: Outcome) -> dict[str, object]:
+    return {name: getattr(outcome, name) for name in Outcome.__slots__}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""How far the memory of unchanged code differs between processes, with libraries in the page cache and dropped from it.
+"""Measures how far the memory of unchanged code differs between processes.
+
+Libraries are in the page cache, or were dropped from it.
 
 Run as ``python -m benchmarks.memory_spread [--runs N] [--threads N] [--arm NAME]``. Each line is
 one process that has the stage of memory of `training_loss` as embedded, one arm alone: `eager`, or
@@ -47,16 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             cold = run % 2 == 0
             if cold:
                 _drop(libraries)
-            told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-            figures, libraries = json.loads(told.stdout)
+            child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+            figures, libraries = json.loads(child.stdout)
             if run:  # the first process prepares the data too
-                said = ", ".join(f"{name} {value / MIB:.2f} MiB" for name, value in figures.items())
-                sys.stdout.write(f"{'cold' if cold else 'warm'}: {said}\n")
+                words = ", ".join(
+                    f"{name} {value / MIB:.2f} MiB" for name, value in figures.items()
+                )
+                sys.stdout.write(f"{'cold' if cold else 'warm'}: {words}\n")
     return 0
 
 
 def _measure(scratch: Path, threads: int, arm: str) -> tuple[dict[str, float], list[str]]:
-    """The metrics of the stage, and the libraries that the process has mapped."""
+    """Return the metrics of the stage, and the libraries that the process has mapped."""
     suite = find_suite("training_loss")
     (case,) = suite.plan(
         {"name": "spread", "backend": "aot_eager" if arm == REFERENCE_ARM else arm}

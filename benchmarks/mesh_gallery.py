@@ -1,7 +1,8 @@
-"""Layouts of more than one dimension, right or with one planted fault: what `layout_parity` trains beside `layout_gallery`.
+"""Layouts of more than one dimension, which `layout_parity` trains, too.
 
-Stages of a pipeline of any length, context parallelism by hand (each process has a part of every
-sequence), what becomes of torch's own, and replicas of shards that are never averaged.
+They are right or have one injected fault: stages of a pipeline of any length, context parallelism
+by hand (each process has a part of every sequence), torch's own, and replicas of shards that are
+never averaged.
 """
 
 # mypy: disable-error-code="no-untyped-call, no-any-return, union-attr, arg-type"
@@ -24,10 +25,10 @@ from ci_bench.suites.contract import Unsupported
 
 
 class Part(nn.Module):
-    """Some blocks of a net, with its embedding where they are the first, and its head where they are the last."""
+    """Some blocks of a net, with its embedding before the first and its head after the last."""
 
     def __init__(self, net: Net, stage: int, count: int) -> None:
-        """`stage` of `count`, which are as many as blocks or fewer."""
+        """Take the part of `stage` of `count`, which are as many as blocks or fewer."""
         super().__init__()
         blocks = len(net.blocks)
         self.embed = None if stage else net.embed
@@ -37,7 +38,7 @@ class Part(nn.Module):
         self.head = net.head if stage == count - 1 else None
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Tokens in the first stage, logits from the last."""
+        """Map tokens in the first stage, and return logits from the last."""
         if self.embed is not None:
             hidden = self.embed(hidden)
         for block in self.blocks:
@@ -46,37 +47,45 @@ class Part(nn.Module):
 
 
 def parts(net: Net, stage: int, count: int) -> nn.Module:
-    """A stage of a pipeline."""
+    """Return a stage of a pipeline."""
     return Part(net, stage, count)
 
 
 def of_all_processes(rows: Tensor) -> Tensor:
-    """Every process's rows, one's after the other's."""
+    """Return every process's rows, one's after the other's."""
     parts = [torch.empty_like(rows) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(parts, rows.contiguous())
     return torch.cat(parts)
 
 
 def own_loss(net: Net, hidden: Tensor, length: int, labels: Tensor) -> Tensor:
-    """The mean loss of this process's rows, whose sequences of so many tokens are spread over all."""
+    """Return the mean loss of this process's rows.
+
+    Their sequences of so many tokens are spread over all processes.
+    """
     pooled = all_reduce(hidden.sum(dim=1)) / length
     rows = len(labels)
     return functional.cross_entropy(net.head(pooled)[rows * rank() : rows * (rank() + 1)], labels)
 
 
 class InContext(nn.Module):
-    """Each process computes its part of all sequences, with the keys and values of all; the loss is that of its own rows."""
+    """A net that computes in each process its part of all sequences.
+
+    It uses the keys and values of all; the loss is that of the process's own rows.
+    """
 
     def __init__(self, net: Net, *, gathered: bool) -> None:
-        """Without `gathered` a process attends to its own part alone."""
+        """Wrap the net; without `gathered` a process attends to its own part only."""
         super().__init__()
         self.net, self.gathered = net, gathered
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss of this process's rows, of which all have as many."""
+        """Return the mean loss of this process's rows; all processes have equally many."""
         count, length = torch.distributed.get_world_size(), tokens.shape[1]
-        own = of_all_processes(tokens)[:, length * rank() // count : length * (rank() + 1) // count]
-        hidden = self.net.embed(own)
+        part = of_all_processes(tokens)[
+            :, length * rank() // count : length * (rank() + 1) // count
+        ]
+        hidden = self.net.embed(part)
         for block in self.net.blocks:
             hidden = self._block(block, hidden)
         return own_loss(self.net, hidden, length, labels)
@@ -99,27 +108,30 @@ class InContext(nn.Module):
 
 
 def context(module: nn.Module) -> nn.Module:
-    """Right: context parallelism by hand, gradients averaged."""
+    """Apply context parallelism by hand, with gradients averaged (right)."""
     by_hand(module)
     return InContext(module.model, gathered=True)
 
 
 def context_without_others(module: nn.Module) -> nn.Module:
-    """Keys and values of the other processes are never gathered."""
+    """Never gather keys and values of the other processes."""
     by_hand(module)
     return InContext(module.model, gathered=False)
 
 
 class InTorchContext(nn.Module):
-    """As `InContext`, by torch's own context parallelism: it shards the sequences and patches attention."""
+    """A net like `InContext`, by torch's own context parallelism.
+
+    That shards the sequences and patches attention.
+    """
 
     def __init__(self, net: Net, kernels: list[SDPBackend]) -> None:
-        """Attention takes one of `kernels`."""
+        """Wrap the net, whose attention takes one of `kernels`."""
         super().__init__()
         self.net, self.kernels = net, kernels
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss of this process's rows, of which all have as many."""
+        """Return the mean loss of this process's rows; all processes have equally many."""
         sequences, length = of_all_processes(tokens), tokens.shape[1]
         mesh = init_device_mesh(tokens.device.type, (torch.distributed.get_world_size(),))
         with (
@@ -135,13 +147,19 @@ class InTorchContext(nn.Module):
 
 
 def torch_context(module: nn.Module) -> nn.Module:
-    """Right: torch's own context parallelism, which on the CPU has the plain formula of attention alone."""
+    """Apply torch's own context parallelism (right).
+
+    On the CPU it has only the plain formula of attention.
+    """
     by_hand(module)
     return InTorchContext(module.model, [SDPBackend.MATH])
 
 
 def torch_context_fused(module: nn.Module) -> nn.Module:
-    """Torch's own with the attention that the device usually takes; a reason to skip the case where torch has none for it."""
+    """Apply torch's own with the attention that the device usually takes.
+
+    Raises `Unsupported` if torch has none for it, which skips the case.
+    """
     device = next(module.parameters()).device
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     hidden = torch.ones(1, 8, 16, device=device)
@@ -160,7 +178,10 @@ def torch_context_fused(module: nn.Module) -> nn.Module:
 
 
 def drifting(module: nn.Module) -> nn.Module:
-    """Groups of two, as `hsdp` has them; the last rank's part of one weight grows by itself before each step."""
+    """Shard in groups of two, as `hsdp` does, and let one weight of one replica drift.
+
+    The last rank's part of it grows before each step.
+    """
     count = torch.distributed.get_world_size()
     fully_shard(
         module, mesh=init_device_mesh("cpu", (count // 2, 2), mesh_dim_names=("outer", "inner"))
@@ -177,7 +198,7 @@ def drifting(module: nn.Module) -> nn.Module:
 
 
 def lone_replicas(module: nn.Module) -> nn.Module:
-    """Shards in groups of two, as `hsdp` has them, whose gradients are averaged within a group alone."""
+    """Shard in groups of two, as `hsdp` does, but average gradients only within a group."""
     count = torch.distributed.get_world_size()
     mesh = init_device_mesh("cpu", (count // 2, 2), mesh_dim_names=("outer", "inner"))
     fully_shard(module, mesh=mesh["inner"])

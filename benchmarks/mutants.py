@@ -42,58 +42,71 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mutant:
-    """One change: `place` is its number in the module; `key` names it even when other functions of the module change.
-
-    `owner` is the function or method it is in, empty for what runs when the module is imported
-    (`names` are what that binds). `lines` are first and last line of the innermost statement,
-    without the body of a compound one.
-    """
+    """One change of a module."""
 
     module: str
+    """The dotted name of the module."""
     place: int
+    """The number of the place in the module."""
     key: str
+    """Its name, which stays the same when other functions of the module change."""
     owner: str
+    """The function or method it is in; empty for code that runs at import."""
     names: tuple[str, ...]
+    """The names that code at import binds."""
     lines: tuple[int, int]
+    """First and last line of the innermost statement, without the body of a compound one."""
     text: str
+    """The text of the line, without its indentation."""
     change: str
+    """The change in words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
+    """A place of a module that can be changed."""
+
     node: ast.AST
+    """The node that is changed."""
     operator: int
+    """The number of the operator in the node; 0 unless it is a chain of comparisons."""
     change: str
+    """The change in words."""
     owner: str
+    """The function or method it is in; empty for code that runs at import."""
     names: tuple[str, ...]
+    """The names that code at import binds."""
     statement: ast.stmt
+    """The innermost statement around it."""
     outermost: ast.stmt
+    """The outermost statement around it, within a class if it is in one."""
     guard: bool
+    """True if it guards against defects (``strict=True``), and makes no mutant."""
 
 
 @cache
 def text_of(path: Path) -> str:
-    """A file as it was when first asked for: who edits it meanwhile changes no mutant."""
+    """Return a file as it was at the first call: later edits change no mutant."""
     return path.read_text()
 
 
 def mutants(module: str, source: str) -> list[Mutant]:
-    """All mutants of a module, in the order of its text."""
-    lines, found, seen = source.splitlines(), [], dict[str, int]()
+    """Return all mutants of a module, in the order of its text."""
+    lines, collected, counts = source.splitlines(), [], dict[str, int]()
     for number, place in enumerate(_places(ast.parse(source))):
         first, last = _extent(place.statement)
         line = getattr(place.node, "lineno", first)
         print_of = hashlib.sha256(
             f"{module} {place.owner} {ast.dump(place.outermost)}".encode()
         ).hexdigest()[:12]
-        seen[print_of] = seen.get(print_of, -1) + 1
+        counts[print_of] = counts.get(print_of, -1) + 1
         if place.guard:
             continue
-        found.append(
+        collected.append(
             Mutant(
                 module=module,
                 place=number,
-                key=f"{print_of}-{seen[print_of]}",
+                key=f"{print_of}-{counts[print_of]}",
                 owner=place.owner,
                 names=place.names,
                 lines=(first, last),
@@ -101,32 +114,37 @@ def mutants(module: str, source: str) -> list[Mutant]:
                 change=place.change,
             )
         )
-    return found
+    return collected
 
 
 def compiled(source: str, place: int | None, name: str) -> types.CodeType:
-    """The module's code with the change at one place, at the lines it always had; without a place, the sound code."""
+    """Return the module's code with the change at one place, at its usual lines.
+
+    Without a place, it is the sound code.
+    """
     tree = ast.parse(source)
     if place is not None:
-        _change(next(found for number, found in enumerate(_places(tree)) if number == place))
+        _change(
+            next(candidate for number, candidate in enumerate(_places(tree)) if number == place)
+        )
     code = compile(ast.fix_missing_locations(tree), name, "exec")
     assert isinstance(code, types.CodeType)  # noqa: S101 - compile says Any
     return code
 
 
 def code_of(module: types.CodeType, owner: str) -> types.CodeType:
-    """The code of a function or method, `f` or `C.m`, within that of its module."""
+    """Return the code of a function or method, `f` or `C.m`, within that of its module."""
     for part in owner.split("."):
         module = next(
-            one
-            for one in module.co_consts
-            if isinstance(one, types.CodeType) and one.co_name == part
+            constant
+            for constant in module.co_consts
+            if isinstance(constant, types.CodeType) and constant.co_name == part
         )
     return module
 
 
 def mentions(tree: ast.AST, names: frozenset[str]) -> set[int]:
-    """The lines on which one of the names is used."""
+    """Return the lines on which one of the names is used."""
     return {
         node.lineno
         for node in ast.walk(tree)
@@ -136,16 +154,19 @@ def mentions(tree: ast.AST, names: frozenset[str]) -> set[int]:
 
 
 def affected(trees: Iterable[ast.Module], names: frozenset[str]) -> frozenset[str]:
-    """The names, and all that they bind when modules are imported: constants, classes by a field, functions by a default."""
+    """Return the names, and all that they bind when modules are imported.
+
+    These are constants, classes by a field, and functions by a default.
+    """
     bound = [
         (statement.names, statement.value) for tree in trees for statement in _bindings(tree.body)
     ]
     while True:
         more = {
             name
-            for made, value in bound
-            if not names.issuperset(made) and mentions(value, names)
-            for name in made
+            for targets, value in bound
+            if not names.issuperset(targets) and mentions(value, names)
+            for name in targets
         }
         if not more - names:
             return names
@@ -178,7 +199,10 @@ def _places(tree: ast.Module) -> Iterator[_Place]:
 def _in_statement(
     statement: ast.stmt, owner: str, outermost: ast.stmt, names: tuple[str, ...]
 ) -> Iterator[_Place]:
-    """The places of a statement, those of its own expressions first; what a definition's defaults bind is the definition."""
+    """Yield the places of a statement, those of its own expressions first.
+
+    The defaults of a definition bind its name.
+    """
     if isinstance(statement, _Function):
         inner = owner if owner and not owner.endswith(".") else f"{owner}{statement.name}"
         names = (*names, statement.name) if inner != owner else names
@@ -190,9 +214,9 @@ def _in_statement(
     holder = "" if owner.endswith(".") else owner
     for expression in _own_expressions(statement):
         guards = {
-            id(one.value)
-            for one in ast.walk(expression)
-            if isinstance(one, ast.keyword) and one.arg == "strict"
+            id(keyword.value)
+            for keyword in ast.walk(expression)
+            if isinstance(keyword, ast.keyword) and keyword.arg == "strict"
         }
         for node in ast.walk(expression):
             for operator, change in _changes(node):
@@ -233,7 +257,10 @@ def _inner_statements(statement: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _own_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
-    """What a statement computes itself; no decorators, no annotations, no inner statements."""
+    """Yield the expressions that a statement computes itself.
+
+    Decorators, annotations and inner statements are left out.
+    """
     if isinstance(statement, _Function):
         yield from (
             default
@@ -258,7 +285,10 @@ def _extent(statement: ast.stmt) -> tuple[int, int]:
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[int, str]]:
-    """What can become of a node: the number of its operator (a chain of comparisons has several), and the change in words."""
+    """Yield the changes of a node: the number of its operator, and the change in words.
+
+    A chain of comparisons has several operators.
+    """
     if isinstance(node, ast.Compare):
         for number, operator in enumerate(node.ops):
             yield number, f"{type(operator).__name__} to {_SWAPS[type(operator)].__name__}"

@@ -1,17 +1,19 @@
-"""How many small defects in the judge its tests notice: each mutant before the tests that run its line, and no others.
+"""Measures how many small defects in the judge its tests notice.
+
+Each mutant is run through only the tests that run its line.
 
 ``python -m benchmarks.mutation --fates fates.jsonl`` tries all mutants, ``--mutants 400 --seed 10``
-a random sample, and goes on where an interrupted run ended; ``--again`` tries those that survived
-once more, ``--module sequential`` only those of one module.
+a random sample, and continues an interrupted run; ``--again`` tries those that survived once more,
+``--module sequential`` only those of one module.
 
 The mutants are those of `mutants`; tests of speed are left out. Tests that `make test` leaves out
-come last: what one of them kills, no quick test does, and the table counts it apart.
-`equivalent_mutants.toml` names those that change nothing that anybody could see, with the reason of
-each; they are no part of the score. A mutant that makes a test hang is killed.
+come last: a mutant that one of them kills is killed by no quick test, and the table counts it
+separately. `equivalent_mutants.toml` names those that change nothing that anybody could see, with
+the reason of each; the score leaves them out. A mutant that makes a test hang is killed.
 
 Why not mutmut or cosmic-ray: mutmut 3.8 changes 8,600 places, texts and arguments above all, but no
 constant or default, and takes the tests of a function for those of each line; cosmic-ray changes
-the checkout itself and starts pytest anew for each.
+the checkout itself and starts pytest again for each.
 """
 
 import argparse
@@ -40,7 +42,7 @@ LATE = "by test-all alone"
 
 
 def sources() -> dict[str, Path]:
-    """The modules of the judge."""
+    """Return the modules of the judge."""
     return {
         ".".join(path.relative_to(ROOT / "src").with_suffix("").parts): path
         for path in sorted(JUDGE.rglob("*.py"))
@@ -48,12 +50,12 @@ def sources() -> dict[str, Path]:
 
 
 def short(module: str) -> str:
-    """The name of a module of the judge in the table."""
+    """Return the name of a module of the judge in the table."""
     return module.rpartition(".")[2]
 
 
 def equivalents() -> dict[tuple[str, str, str], str]:
-    """The reason of each mutant that changes nothing, by module, text of the line and change."""
+    """Return the reason of each mutant that changes nothing, by module, line and change."""
     rows = tomllib.loads(EQUIVALENT.read_text())["mutant"]
     return {
         (f"ci_bench.judge.{row['module']}", row["text"], change): row["why"]
@@ -65,9 +67,10 @@ def equivalents() -> dict[tuple[str, str, str], str]:
 def scores(
     fates: Sequence[Mapping[str, Any]], equal: Mapping[tuple[str, str, str], str]
 ) -> list[dict[str, str]]:
-    """A row for each module, and one for all; the score is killed over all but the equivalent.
+    """Return a row for each module, and one for all.
 
-    Of the killed, those that no test of `make test` notices are counted apart, too.
+    The score is killed over all but the equivalent. Of the killed, those that no test of `make
+    test` notices are counted separately, too.
     """
     counts: dict[str, Counter[str]] = {}
     for fate in fates:
@@ -94,32 +97,40 @@ def _row(name: str, count: Counter[str]) -> dict[str, str]:
     }
 
 
-def chosen(arguments: argparse.Namespace, known: Mapping[str, Mapping[str, str]]) -> list[Mutant]:
-    """The mutants to try now."""
+def chosen(arguments: argparse.Namespace, fates: Mapping[str, Mapping[str, str]]) -> list[Mutant]:
+    """Return the mutants to try now."""
     every = [
         mutant for module, path in sources().items() for mutant in mutants(module, text_of(path))
     ]
     random.Random(arguments.seed).shuffle(every)  # noqa: S311 - a sample is no secret
     sample = [
-        one for one in every[: arguments.mutants] if arguments.module in {None, short(one.module)}
+        mutant
+        for mutant in every[: arguments.mutants]
+        if arguments.module in {None, short(mutant.module)}
     ]
     if arguments.again:
         equal = equivalents()
         open_ones = [
-            one for one in sample if known.get(one.key, {"ended": KILLED})["ended"] != KILLED
+            mutant
+            for mutant in sample
+            if fates.get(mutant.key, {"ended": KILLED})["ended"] != KILLED
         ]
-        return [one for one in open_ones if (one.module, one.text, one.change) not in equal]
-    return [one for one in sample if one.key not in known]
+        return [
+            mutant
+            for mutant in open_ones
+            if (mutant.module, mutant.text, mutant.change) not in equal
+        ]
+    return [mutant for mutant in sample if mutant.key not in fates]
 
 
 def read(fates: Path) -> dict[str, dict[str, str]]:
-    """The fates of an earlier run, by the mutants' keys; the last line of one counts."""
+    """Return the fates of an earlier run, by the mutants' keys; the last line of each counts."""
     lines = fates.read_text().splitlines() if fates.exists() else []
     return {row["key"]: row for row in map(json.loads, lines)}
 
 
 def trial(bench: Bench, waiting: Sequence[Mutant], fates: Path) -> None:
-    """Puts mutants before their tests, and writes each one's fate when it is known."""
+    """Put mutants before their tests, and write each one's fate when it is known."""
     paths = sources()
     reaches = bench.reach(paths)
     kills: Counter[tuple[str, str]] = Counter()
@@ -179,7 +190,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.chdir(ROOT)
             pytest.main([*options(Path(folder) / "once"), *arguments.tests], plugins=[bench])
     current = {
-        one.key for module, path in sources().items() for one in mutants(module, text_of(path))
+        mutant.key
+        for module, path in sources().items()
+        for mutant in mutants(module, text_of(path))
     }
     fates = [row for key, row in read(arguments.fates).items() if key in current]
     sys.stdout.write(render("Mutants of the judge", scores(fates, equivalents())) + "\n")

@@ -1,8 +1,10 @@
-"""Puts mutants before the tests that reach them, each in a child of one process that has all tests loaded. Draws none.
+"""Runs mutants through the tests that reach them; draws none.
+
+Each is tried in a child of one process that has all tests loaded.
 
 A mutant within a function replaces that function's code, so that everybody who imported it has it.
-What runs when a module is imported (constants, defaults) needs the judge imported anew: pytest runs
-within the child once more, with a loader in front.
+Code that runs when a module is imported (constants, defaults) needs the judge imported again:
+pytest runs within the child once more, with a loader in front.
 """
 
 import ast
@@ -44,7 +46,11 @@ MOST_BYTES = 8 << 30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """What a test costs, in seconds of processor, whether `make test` leaves it out, and which lines of which module it runs."""
+    """Cost and coverage of a test.
+
+    These are its seconds of processor, whether `make test` leaves it out, and the lines that it
+    runs by module.
+    """
 
     seconds: float
     thorough: bool
@@ -52,7 +58,7 @@ class Reach:
 
 
 def options(folder: Path) -> list[str]:
-    """What pytest is called with; nothing is kept, and the examples of hypothesis are few and always the same."""
+    """Return pytest's arguments; nothing is kept, and hypothesis has few, fixed examples."""
     settings.register_profile(
         "mutants",
         derandomize=True,
@@ -76,48 +82,51 @@ def options(folder: Path) -> list[str]:
 
 
 class Bench:
-    """A plugin of pytest that, in place of running the tests once, hands them to `work`, and hears how they end."""
+    """A plugin of pytest that hands the tests to `work`, and notes how they end.
+
+    pytest does not run them itself.
+    """
 
     def __init__(self, work: Callable[["Bench"], None]) -> None:
-        """`work` is called when all tests are there."""
+        """Call `work` when all tests are collected."""
         self._work = work
         self._failed = False
         self.items: dict[str, pytest.Item] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leaves out tests of speed: a busy machine would kill mutants."""
+        """Leave out tests of speed: a busy machine would kill mutants."""
         items[:] = [item for item in items if "quick" not in item.name]
         for item in items:
             _fewer_examples(item)
         self.items = {item.nodeid: item for item in items}
 
     def pytest_runtestloop(self) -> bool:
-        """In place of pytest's own loop."""
+        """Replace pytest's own loop."""
         self._work(self)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Remembers a failure."""
+        """Remember a failure."""
         self._failed |= report.failed
 
     def passes(self, item: pytest.Item, following: pytest.Item | None) -> bool:
-        """Runs one test."""
+        """Run one test; return whether it passes."""
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         return not self._failed
 
     def reach(self, modules: Mapping[str, Path]) -> dict[str, Reach]:
-        """Of each test, what it reaches of the modules; runs all, in a child."""
-        told = in_a_child(lambda: self._reached(modules))
+        """Return each test's reach in the modules, after running all in a child."""
+        answer = in_a_child(lambda: self._reached(modules))
         gc.freeze()  # children then share the memory of all that is loaded
-        if not isinstance(told, dict):
-            raise SystemExit(f"without a mutant the tests have to pass: {told}")
+        if not isinstance(answer, dict):
+            raise SystemExit(f"without a mutant the tests have to pass: {answer}")
         return {
             name: Reach(
-                seconds=one["seconds"],
+                seconds=record["seconds"],
                 thorough=self.items[name].get_closest_marker("thorough") is not None,
-                lines={of: frozenset(lines) for of, lines in one["lines"].items()},
+                lines={of: frozenset(lines) for of, lines in record["lines"].items()},
             )
-            for name, one in told.items()
+            for name, record in answer.items()
         }
 
     def _reached(self, modules: Mapping[str, Path]) -> dict[str, Any] | str:
@@ -134,17 +143,17 @@ class Bench:
                 return item.nodeid
             seconds[item.nodeid] = time.process_time() - start
         watch.stop()
-        found: dict[str, dict[str, list[int]]] = {name: {} for name in seconds}
+        lines: dict[str, dict[str, list[int]]] = {name: {} for name in seconds}
         for module, path in modules.items():
             for line, names in watch.get_data().contexts_by_lineno(str(path)).items():
                 for name in filter(None, names):
-                    found[name].setdefault(module, []).append(line)
-        return {name: {"seconds": seconds[name], "lines": found[name]} for name in seconds}
+                    lines[name].setdefault(module, []).append(line)
+        return {name: {"seconds": seconds[name], "lines": lines[name]} for name in seconds}
 
     def killer(
         self, mutant: Mutant, source: Path, tests: Sequence[str], reaches: Mapping[str, Reach]
     ) -> str:
-        """The test that notices, with what happened; empty where none does."""
+        """Return the test that notices, or what happened; empty if none does."""
 
         def trial() -> str:
             try:
@@ -161,8 +170,8 @@ class Bench:
             return str(in_a_child(trial))
         quick = [name for name in tests if not reaches[name].thorough]
         near = [
-            name for name in quick if _own(mutant) in name
-        ]  # without importing all other tests anew, as mostly they notice
+            name for name in quick if _test_file_prefix(mutant) in name
+        ]  # without importing all other tests again, as mostly they notice
         parts = (
             near,
             [name for name in quick if name not in near],
@@ -184,52 +193,55 @@ def reaching(
     sources: Mapping[str, Path],
     kills: Mapping[tuple[str, str], int],
 ) -> list[str]:
-    """The tests that run a mutant's statement; of a constant or default, those that run what names it.
+    """Return the tests that run a mutant's statement.
 
-    Last those that `make test` leaves out, so that what one of them notices is noticed by no other.
-    Of the rest first those that noticed most mutants of the same function (`kills`, by function and
-    test), then those of the module's own file, and of these the quick ones.
+    For a constant or default, these are the tests that run code which names it.
+
+    Tests that `make test` leaves out come last, so that a mutant that one of them notices is
+    noticed by no other. The others are ordered by the number of noticed mutants of the same
+    function (`kills`, by function and test), then those of the module's own file come first, and of
+    these the quick ones.
     """
     if mutant.owner:
-        wanted, naming = {mutant.module: set(range(mutant.lines[0], mutant.lines[1] + 1))}, None
+        lines_of, naming = {mutant.module: set(range(mutant.lines[0], mutant.lines[1] + 1))}, None
     else:
         trees = {module: ast.parse(text_of(path)) for module, path in sources.items()}
         names = affected(trees.values(), frozenset(mutant.names))
-        wanted = {
+        lines_of = {
             module: mentions(tree, names) | _bodies(tree, names) for module, tree in trees.items()
         }
         naming = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
-    found = [name for name, one in reaches.items() if _reached(name, one, wanted, naming)]
-    place, own = f"{mutant.module} {mutant.owner}", _own(mutant)
+    tests = [name for name, reach in reaches.items() if _reached(name, reach, lines_of, naming)]
+    place, prefix = f"{mutant.module} {mutant.owner}", _test_file_prefix(mutant)
     return sorted(
-        found,
+        tests,
         key=lambda name: (
             reaches[name].thorough,
             -kills.get((place, name), 0),
-            own not in name,
+            prefix not in name,
             reaches[name].seconds,
         ),
     )
 
 
-def _own(mutant: Mutant) -> str:
-    """How the names of a module's own files of tests begin."""
+def _test_file_prefix(mutant: Mutant) -> str:
+    """Return the beginning of the names of a module's own test files."""
     return f"/test_{mutant.module.rpartition('.')[2]}"
 
 
 def _reached(
-    name: str, reach: Reach, wanted: Mapping[str, set[int]], naming: re.Pattern[str] | None
+    name: str, reach: Reach, lines_of: Mapping[str, set[int]], naming: re.Pattern[str] | None
 ) -> bool:
-    """Whether a test runs one of the lines, or its file uses a name itself."""
+    """Return whether a test runs one of the lines, or its file uses a name itself."""
     if naming and naming.search(text_of(Path(name.split("::", 1)[0]))):
         return True
-    return any(reach.lines.get(module, frozenset()) & lines for module, lines in wanted.items())
+    return any(reach.lines.get(module, frozenset()) & lines for module, lines in lines_of.items())
 
 
 def in_a_child(work: Callable[[], Any]) -> Any:
-    """What `work` returns, from a process of its own; what the child changed dies with it.
+    """Return the result of `work` in a child process, whose changes end with it.
 
-    A child that dies says its signal.
+    For a child that is killed, it is a text with its signal.
     """
     out, into = os.pipe()
     child = os.fork()
@@ -250,31 +262,34 @@ def in_a_child(work: Callable[[], Any]) -> Any:
         os._exit(0)
     os.close(into)
     with os.fdopen(out) as stream:
-        told = stream.read()
+        text = stream.read()
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status) or not told:
+    if os.WIFSIGNALED(status) or not text:
         return (
             f"ended by {signal.Signals(os.WTERMSIG(status)).name}"
             if os.WIFSIGNALED(status)
             else "ended without a word"
         )
-    return json.loads(told)
+    return json.loads(text)
 
 
 def plant(mutant: Mutant, source: Path) -> None:
-    """Gives a loaded function the code with the change."""
+    """Give a loaded function the code with the change."""
     code = code_of(compiled(text_of(source), mutant.place, str(source)), mutant.owner)
-    found: Any = sys.modules[mutant.module]
+    target: Any = sys.modules[mutant.module]
     for part in mutant.owner.split("."):
-        found = inspect.getattr_static(found, part)
-    found = getattr(found, "fget", None) or getattr(found, "__func__", None) or found
-    if not isinstance(found, types.FunctionType):
-        found.cache_clear()
-    inspect.unwrap(found).__code__ = code
+        target = inspect.getattr_static(target, part)
+    target = getattr(target, "fget", None) or getattr(target, "__func__", None) or target
+    if not isinstance(target, types.FunctionType):
+        target.cache_clear()
+    inspect.unwrap(target).__code__ = code
 
 
 def again(mutant: Mutant, source: Path, tests: Iterable[str]) -> str:
-    """Imports the judge anew with a mutant in it, and runs the tests within this process; for a child only."""
+    """Import the judge again with a mutant in it, and run the tests in this process.
+
+    Only a child may do this.
+    """
     names = list(tests)
     ours = (f"{mutant.module.split('.')[0]}.", "tests.")
     for name, module in list(sys.modules.items()):
@@ -324,25 +339,28 @@ class _Planted(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _limit(seconds: float) -> None:
-    """Ends this process when a test takes far longer than without a mutant; in seconds of processor, so others don't matter."""
+    """End this process if a test takes far longer than without a mutant.
+
+    The limit is in seconds of processor, so other processes don't matter.
+    """
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, LEAST_S + LIMIT_TIMES * seconds)
 
 
 def _fewer_examples(item: pytest.Item) -> None:
     test: Any = getattr(getattr(item, "obj", None), "__func__", getattr(item, "obj", None))
-    if found := getattr(test, "_hypothesis_internal_use_settings", None):
+    if current := getattr(test, "_hypothesis_internal_use_settings", None):
         test._hypothesis_internal_use_settings = settings(  # noqa: SLF001
-            found, max_examples=min(found.max_examples, EXAMPLES)
+            current, max_examples=min(current.max_examples, EXAMPLES)
         )
 
 
 def _bodies(tree: ast.Module, names: frozenset[str]) -> set[int]:
-    """The lines of the functions of these names, whose defaults changed."""
+    """Return the lines of the functions of these names, whose defaults changed."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     return {
         line
-        for one in functions
-        if one.name in names
-        for line in range(one.lineno, (one.end_lineno or one.lineno) + 1)
+        for function in functions
+        if function.name in names
+        for line in range(function.lineno, (function.end_lineno or function.lineno) + 1)
     }

@@ -29,67 +29,84 @@ CASE_SPREAD = 0.3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Noise:
-    """One class of cases.
+    """One class of cases; all figures without another unit are in per cent of the time.
 
-    Shares are probabilities in 0..1, `*_s` seconds, all else per cent of the time.
-
-    `white`, `rho`: AR(1) noise of each sample. `launch`: sd of the offset of each launch and arm;
-    with `mode_share` it is `mode` higher. `sticky`: height of the in-launch state that is entered
-    and left with `enter`, `leave` per sample. `spike`: mean height, met with `spike_share` per
-    sample. `drift`, `drift_s`: sd and time constant, shared by both arms.
+    Each sample has AR(1) noise (`white`, `rho`) and spikes, each launch and arm an offset
+    (`launch`, `mode`); both arms share the drift.
     """
 
     name: str
+    """The name of the class."""
     share: float
+    """The probability of the class (0..1)."""
     white: float
+    """The standard deviation of the noise of a sample."""
     rho: float
+    """The correlation of successive samples."""
     launch: float
+    """The standard deviation of the offset of each launch and arm."""
     spike_share: float
+    """The probability of a spike in a sample (0..1)."""
     spike: float
+    """The mean height of a spike."""
     drift: float
+    """The standard deviation of the drift that both arms share."""
     drift_s: float
+    """The time constant of that drift (s)."""
     mode_share: float = 0.0
+    """The probability that a launch of an arm is in the slow mode (0..1)."""
     mode: float = 0.0
+    """The offset of the slow mode."""
     enter: float = 0.0
+    """The probability per sample of entering the sticky state within a launch (0..1)."""
     leave: float = 1.0
+    """The probability per sample of leaving it (0..1)."""
     sticky: float = 0.0
+    """The height of that state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """A set of classes, and what happens on top of them to all.
-
-    `today`: factor on white and launch noise (and its spread from day to day) of the judged
-    launches against the history. `ramp`, `ramp_s`: mean height and time constant of a warm-up that
-    both arms share; each process has `ramp_own` of it alone. `step`, `step_share`: sd of a clock
-    step at a random instant of a launch, and how often one has it. `slow`, `dwell_s`: height of a
-    state of the GPU and the mean time in it, with noise `slow_noise` times as high. `stray_share`,
-    `stray`: launches of one arm that are displaced, and by how many sd of the launch noise.
-    `bound`: the share of the launch variance that is the same for all launches of a run, such as
-    what autotuning chose for a build. `skewed`: the offsets of launches have a long tail upwards
-    (exponential). `fresh`: no launch of the history meets a mode. `creep`: sd of how far each
-    process drifts by itself during a launch.
-    """
+    """A set of classes, and the noise on top of them that all cases have."""
 
     name: str
+    """The name of the model in the table."""
     classes: tuple[Noise, ...]
+    """The classes of cases."""
     today: float = 1.0
+    """The factor on white and launch noise of the judged launches against the history."""
     day_spread: float = 0.0
+    """The spread of that factor from day to day."""
     ramp: float = 0.0
+    """The mean height of a warm-up that both arms share (per cent)."""
     ramp_s: float = 1.0
+    """The time constant of the warm-up (s)."""
     ramp_own: float = 0.0
+    """The share of `ramp` that each process has separately."""
     step: float = 0.0
+    """The standard deviation of a clock step at a random instant of a launch (per cent)."""
     step_share: float = 0.0
+    """The probability that a launch has a clock step (0..1)."""
     slow: float = 0.0
+    """The height of a slow state of the GPU (per cent)."""
     dwell_s: float = 1.0
+    """The mean time in that state, and between its visits (s)."""
     slow_noise: float = 1.0
+    """The factor on the noise in that state."""
     stray_share: float = 0.0
+    """The probability that a launch of one arm is displaced (0..1)."""
     stray: float = 0.0
+    """The displacement, in standard deviations of the launch noise."""
     bound: float = 0.0
+    """The share of launch variance that all launches of a run share, as by autotuning (0..1)."""
     skewed: bool = False
+    """True if the offsets of launches have a long tail upwards (exponential)."""
     fresh: bool = False
+    """True if no launch of the history meets a mode."""
     creep: float = 0.0
+    """The standard deviation of each process's own drift during a launch (per cent)."""
     effects: "Effects | None" = None
+    """Offsets of head that samples do not show; `None` for none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,26 +117,25 @@ class Effects:
     """
 
     noisier_share: float = 0.0
-    """The share of cases whose launches scatter `noisier` times as widely today."""
+    """The share of cases whose launches scatter more widely today."""
     noisier: float = 1.0
+    """The factor on the scatter of those cases."""
     case_bound: float = 0.0
     """The sd of an offset of each case and run."""
     common_bound: float = 0.0
     """The sd of an offset of each run that all cases share."""
     slow: float = 0.0
-    """By how much one side of a whole launch is slower, in `slow_share` of the launches of each
-    side.
-    """
+    """The slowdown of one side of a launch, in `slow_share` of the launches."""
     slow_share: float = 0.0
+    """The share of the launches of each side that are slower by `slow`."""
     offset: float = 0.0
-    """A true difference of each case, of random sign: below the threshold, so that it must not
-    count.
-    """
+    """A true difference of each case, of random sign; below the threshold, it must not count."""
     rho: float = 0.0
     """The correlation of successive launches of a case."""
     grid: float = 0.0
     """The distance between neighbouring values of a clock or a printed figure."""
     learned: bool = False
+    """True if the history has these offsets, too."""
 
 
 QUIET = Noise(
@@ -225,13 +241,13 @@ _UNSTEADY = replace(
     stray_share=0.05,
     stray=6,
 )
-SLOWER_AT_TIMES = tuple(replace(one, mode_share=MODE_SHARE, mode=MODE) for one in CLASSES)
+SLOWER_AT_TIMES = tuple(replace(noise, mode_share=MODE_SHARE, mode=MODE) for noise in CLASSES)
 
 RARE = (
     Setting(name="slow mode in few launches", classes=SLOWER_AT_TIMES),
     Setting(
         name="spikes in a quarter of the samples",
-        classes=tuple(replace(one, spike_share=SPIKE_SHARE) for one in CLASSES),
+        classes=tuple(replace(noise, spike_share=SPIKE_SHARE) for noise in CLASSES),
     ),
     replace(_UNSTEADY, name="everything at once", today=1.3, day_spread=0.3, bound=0.1, creep=1.0),
     Setting(name="slow mode that is new today", classes=SLOWER_AT_TIMES, fresh=True),
@@ -242,8 +258,8 @@ together; and modes that no launch of the history has met.
 """
 
 _STEADY = tuple(
-    replace(one, white=0.01, launch=0.01, spike_share=0.0, drift=0.0, mode_share=0.0, sticky=0.0)
-    for one in CLASSES
+    replace(noise, white=0.01, launch=0.01, spike_share=0.0, drift=0.0, mode_share=0.0, sticky=0.0)
+    for noise in CLASSES
 )
 """Cases whose samples agree, so that a coarse clock shows the same value again and again."""
 
@@ -297,10 +313,12 @@ SETTINGS = (MIX, *NOISIER, *HELD_OUT, *UNSEEN, BOUND, *RARE, *HELD_BACK, *BELOW_
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suite:
-    """The cases of many runs: `kind` is the index of the class and `scale` the case's own factor, both [runs, cases].
+    """The cases of many runs; `kind` and `scale` are [runs, cases].
 
-    `builds` is by how much head's build is slower than base's, in per cent: the same in each launch
-    of today. An alarm about it is right. `draw_launches` fills it in.
+    `kind` is the index of the class and `scale` the case's own factor.
+
+    `builds` is how much slower head's build is than base's, in per cent: the same in each launch of
+    a run; set when today's launches are drawn.
     """
 
     setting: Setting
@@ -310,8 +328,8 @@ class Suite:
 
 
 def draw_suite(rng: Generator, setting: Setting, runs: int, cases: int) -> Suite:
-    """Cases of `runs` runs, each of a class by its share."""
-    shares = np.array([one.share for one in setting.classes])
+    """Draw the cases of `runs` runs, each of a class by its share."""
+    shares = np.array([noise.share for noise in setting.classes])
     kind = rng.choice(len(shares), size=(runs, cases), p=shares / shares.sum())
     scale = np.exp(CASE_SPREAD * rng.standard_normal((runs, cases)))
     return Suite(setting=setting, kind=kind, scale=scale, builds=np.zeros((runs, cases)))
@@ -320,7 +338,7 @@ def draw_suite(rng: Generator, setting: Setting, runs: int, cases: int) -> Suite
 def draw_launches(
     rng: Generator, suite: Suite, launches: int, samples: int, *, day: int = 0
 ) -> tuple[Singles, Singles]:
-    """Samples of base and head, each [runs, cases, launches, samples], without any true change.
+    """Draw samples of base and head [runs, cases, launches, samples], without a true change.
 
     With `day`, history is drawn: so many launches in a row are of one run, each run of another day,
     at the noise that was learned. Without, all launches are of today's run, and `Suite.builds` is
@@ -334,21 +352,21 @@ def draw_launches(
     sides, bound = [], []
     for arm in (0, 1):
         at = order[:, arm]
-        own = _own(rng, rows, samples) * np.take_along_axis(noisier, at, axis=1)
+        series = _draw_own(rng, rows, samples) * np.take_along_axis(noisier, at, axis=1)
         offset, common = _offsets(
             rng, suite.setting, rows, day or launches, modes=not (day and suite.setting.fresh)
         )
         bound.append(common.reshape(shape)[..., :1])
-        own += offset[:, None] + np.take_along_axis(shared, at, axis=1)
+        series += offset[:, None] + np.take_along_axis(shared, at, axis=1)
         if suite.setting.ramp:
             height = rng.exponential(
                 suite.setting.ramp * suite.setting.ramp_own, (rows.count, 1)
             ).astype(np.float32)
-            own += height * np.exp(-SLOT_S / suite.setting.ramp_s * at).astype(np.float32)
+            series += height * np.exp(-SLOT_S / suite.setting.ramp_s * at).astype(np.float32)
         if suite.setting.creep:
             slope = suite.setting.creep * rng.standard_normal((rows.count, 1), dtype=np.float32)
-            own += slope * (at / (2 * samples)).astype(np.float32)
-        sides.append(own.reshape(*shape, samples))
+            series += slope * (at / (2 * samples)).astype(np.float32)
+        sides.append(series.reshape(*shape, samples))
     if not day:
         suite.builds[...] = np.sum(bound[1] - bound[0], axis=-1)
     return (
@@ -361,7 +379,10 @@ def draw_launches(
 def _with_effects(
     rng: Generator, suite: Suite, sides: tuple[Singles, Singles], day: int
 ) -> tuple[Singles, Singles]:
-    """The samples with the `Effects` of the setting: offsets of whole launches on head, then the grid of the clock on both."""
+    """Return the samples with the `Effects` of the setting.
+
+    These are offsets of whole launches on head, then the grid of the clock on both.
+    """
     effects, base, head = suite.setting.effects, *sides
     if effects is None:
         return sides
@@ -394,7 +415,7 @@ def _with_effects(
 
 
 def _of_builds(rng: Generator, effects: Effects, shape: tuple[int, ...], day: int) -> Floats:
-    """What the builds of each run differ by, of each case and launch."""
+    """Return the offsets of the builds of each run, for each case and launch."""
     (runs, cases, launches), offset = shape, np.zeros(shape)
     together, here = day or launches, not day or effects.learned
     if effects.case_bound and here:
@@ -405,7 +426,8 @@ def _of_builds(rng: Generator, effects: Effects, shape: tuple[int, ...], day: in
         offset += effects.common_bound * np.repeat(
             rng.standard_normal((runs, 1, launches // together)), together, axis=-1
         )
-    if effects.offset:  # bound to the code, so that the same signs come back in the history only where one run has them
+    if effects.offset:
+        # Bound to the code: the same signs come back in the history only if one run has them.
         signs = np.where(rng.random((runs, cases, 1)) < 0.5, -1.0, 1.0)  # noqa: PLR2004 - a coin
         offset += 0.0 if day else effects.offset * signs
     return offset
@@ -416,9 +438,12 @@ def _on_grid(values: Singles, step: float) -> Singles:
 
 
 def _launch_spread(suite: Suite, samples: int) -> Floats:
-    """About the sd of the log-ratio of one launch of each case, without modes: [runs, cases]."""
+    """Return about the sd of the log-ratio of one launch of each case, without modes.
+
+    It is [runs, cases].
+    """
     table = {
-        name: np.array([getattr(one, name) for one in suite.setting.classes])[suite.kind]
+        name: np.array([getattr(noise, name) for noise in suite.setting.classes])[suite.kind]
         for name in ("white", "rho", "launch")
     }
     inside = table["white"] * np.sqrt((1 + table["rho"]) / (1 - table["rho"]) / samples)
@@ -439,7 +464,9 @@ class _Rows:
         kind = np.broadcast_to(suite.kind[..., None], scale.shape).ravel()
         names = [field.name for field in fields(Noise) if field.name not in {"name", "share"}]
         table = {
-            name: np.array([getattr(one, name) for one in suite.setting.classes], dtype=np.float32)
+            name: np.array(
+                [getattr(noise, name) for noise in suite.setting.classes], dtype=np.float32
+            )
             for name in names
         }
         column = {name: values[kind] for name, values in table.items()}
@@ -463,15 +490,18 @@ def _day_factor(rng: Generator, setting: Setting, shape: tuple[int, ...], day: i
 
 
 def _turns(rng: Generator, rows: int, samples: int) -> NDArray[np.intp]:
-    """The slots of each arm [rows, 2, samples]: blocks ABBA or BAAB by coin; a lone pair in random order."""
+    """Return the slots of each arm [rows, 2, samples].
+
+    Blocks are ABBA or BAAB by coin; a lone pair is in random order.
+    """
     slots = np.arange(2 * samples)
     first = np.isin(slots % 4, (0, 3)) if samples > 1 else slots == 0
     both = np.stack([slots[first], slots[~first]])
     return np.where(rng.random((rows, 1, 1)) < 0.5, both, both[::-1])  # noqa: PLR2004 - a coin
 
 
-def _own(rng: Generator, rows: _Rows, samples: int) -> Singles:
-    """What each sample of one arm has alone: AR(1) noise, spikes, the in-launch state."""
+def _draw_own(rng: Generator, rows: _Rows, samples: int) -> Singles:
+    """Draw the noise of each sample of one arm: AR(1), spikes, and the in-launch state."""
     noise = rng.standard_normal((samples, rows.count), dtype=np.float32)
     noise[1:] *= np.sqrt(1 - rows.column["rho"] ** 2)
     for step in range(1, samples):
@@ -490,7 +520,7 @@ def _own(rng: Generator, rows: _Rows, samples: int) -> Singles:
 
 
 def _two_state(rng: Generator, enter: Singles, leave: Singles, steps: int) -> NDArray[np.bool_]:
-    """A stationary two-state Markov chain per column: [steps, columns]."""
+    """Draw a stationary two-state Markov chain per column: [steps, columns]."""
     draws = rng.random((steps, len(enter)), dtype=np.float32)
     inside = np.empty(draws.shape, dtype=np.bool_)
     inside[0] = draws[0] < enter / (enter + leave)
@@ -502,7 +532,7 @@ def _two_state(rng: Generator, enter: Singles, leave: Singles, steps: int) -> ND
 def _offsets(
     rng: Generator, setting: Setting, rows: _Rows, together: int, *, modes: bool
 ) -> tuple[Singles, Singles]:
-    """The constant of each launch of one arm, and the part that belongs to the run.
+    """Draw the constant of each launch of one arm, and the part that belongs to the run.
 
     `together` launches in a row are of one run, with `modes` some are slower.
     """
@@ -531,7 +561,10 @@ def _offsets(
 
 
 def _shared(rng: Generator, setting: Setting, rows: _Rows, slots: int) -> tuple[Singles, Singles]:
-    """What both arms meet at the same instant, and the factor on their own noise then: both [rows, slots]."""
+    """Draw the drift that both arms share, and the factor on their own noise then.
+
+    Both are [rows, slots].
+    """
     decay = np.exp(-SLOT_S / rows.column["drift_s"])
     path = rng.standard_normal((slots, rows.count), dtype=np.float32) * rows.column["drift"]
     path[1:] *= np.sqrt(1 - decay**2)

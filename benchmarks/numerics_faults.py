@@ -1,4 +1,4 @@
-"""What a wrong compiler makes of a step's result: faults that are planted into tensors, or into how a work is computed.
+"""A wrong compiler's faults, put into tensors of a result, or into how a work is computed.
 
 Each fault says in which precisions it has to be refused. Where a precision is left out, the fault
 is smaller than what rounding does to a right result in that format, and no rule can tell them
@@ -36,7 +36,7 @@ class Fault:
     seen_in: tuple[str, ...] = PRECISIONS
 
     def applies_to(self, work: str) -> bool:
-        """Whether the work can be wrong in this way."""
+        """Return whether the work can be wrong in this way."""
         return self.ways is None or work in self.ways
 
 
@@ -45,7 +45,7 @@ def _output(result: Tensors) -> str:
 
 
 def _gradient(result: Tensors) -> str:
-    """The largest of the gradients."""
+    """Return the name of the largest gradient."""
     return max(
         (name for name in result if name.startswith("gradient")),
         key=lambda name: result[name].numel(),
@@ -108,7 +108,7 @@ def _uninitialised(value: Tensor) -> Tensor:
 
 
 def _coarser(value: Tensor) -> Tensor:
-    """Two formats down: to three bits of mantissa."""
+    """Round to two formats down: to three bits of mantissa."""
     return value.to(torch.float8_e4m3fn).to(value.dtype)
 
 
@@ -147,7 +147,10 @@ def _unbiased_norm(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def _narrow_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The product alone in the next narrower format: bfloat16 for fp32, eight bits for the others."""
+    """Compute only the product in the next narrower format.
+
+    That is bfloat16 for fp32, eight bits for the others.
+    """
     if x.dtype is torch.float32 and not torch.is_autocast_enabled("cpu"):
         product = functional.linear(x.bfloat16(), weight.bfloat16()).to(x.dtype)
     else:
@@ -157,7 +160,7 @@ def _narrow_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _seeing_ahead(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The mask is off by one."""
+    """Attend with a mask that is off by one."""
     mask = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).tril(1)
     mixed: Tensor = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     return mixed
@@ -188,7 +191,7 @@ def _no_backward_through_time(weights: Tensors, inputs: Tensors) -> Tensors:
 
 
 def _eval_norm(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """With the statistics of the first half of the batch."""
+    """Normalise with the statistics of the first half of the batch."""
     half = x.detach()[: x.shape[0] // 2].to(torch.promote_types(x.dtype, torch.float32))
     mean, variance = half.mean((0, 2, 3)), half.var((0, 2, 3), unbiased=False)
     return functional.batch_norm(
@@ -216,7 +219,7 @@ IN_OUTPUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "last elements not written": _uninitialised,
     "outputs × 1.2": lambda value: value * 1.2,
 }
-"""Faults of one tensor that every precision has to show: a copy of the right one to the wrong one."""
+"""Faults of one tensor that every precision has to show: from a right copy to a wrong one."""
 IN_GRADIENTS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "one gradient zeroed": torch.zeros_like,
     "one gradient × 0.5": lambda value: value * 0.5,
@@ -227,7 +230,7 @@ IN_GRADIENTS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def scaled(value: Tensor) -> Tensor:
-    """By half a thousandth: what fp32 has to show."""
+    """Scale by half a thousandth: fp32 has to show it."""
     return value * 1.0005
 
 

@@ -1,4 +1,4 @@
-"""How many wrong results does each rule of numbers accept, and how many right ones does it refuse?
+"""Counts the wrong results that each rule of numbers accepts, and the right ones it refuses.
 
 Run as ``python -m benchmarks.numerics_gallery [--seeds N] [--json FILE]``. CPU only, one thread.
 Right results are the same small works computed in other ways (`numerics_works`), wrong ones have a
@@ -26,7 +26,7 @@ ANOTHER = 500
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Score every rule, print the tables, write JSON where asked."""
+    """Score every rule, print the tables, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="starts of each work and precision")
     parser.add_argument("--json", type=Path, help="also write the figures here")
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     right, wrong = score(range(arguments.seeds))
     text = render("Right results refused, wrong results accepted", _rows(right, wrong))
     text += "\n" + render("Wrong results accepted, by fault", _faults(wrong))
-    figures = {"right": _listed(right), "wrong": _listed(wrong)}
+    figures = {"right": _as_rows(right), "wrong": _as_rows(wrong)}
     publish(text, figures, arguments.json)
     return int(bool(_count(right, OURS, bad=True) or _count(wrong, OURS, bad=True)))
 
@@ -45,7 +45,7 @@ Score = Counter[tuple[str, str, str, bool]]
 
 
 def score(seeds: Sequence[int]) -> tuple[Score, Score]:
-    """The answers to all right and to all wrong results."""
+    """Return the answers to all right and to all wrong results."""
     right: Score = Counter()
     wrong: Score = Counter()
     for work in WORKS:
@@ -53,22 +53,24 @@ def score(seeds: Sequence[int]) -> tuple[Score, Score]:
             for seed in seeds:
                 trial = make_trial(work, precision, seed)
                 for name, way in work.ways.items():
-                    seen = run(way, trial.numbers, precision)
+                    result = run(way, trial.numbers, precision)
                     for rule, judge in RULES.items():
                         right[
                             rule,
                             precision,
                             f"{work.name}: {name}",
-                            judge(seen, trial) is not Outcome.PASS,
+                            judge(result, trial) is not Outcome.PASS,
                         ] += 1
-                for fault, seen in spoilt(trial):
+                for fault, result in spoilt(trial):
                     for rule, judge in RULES.items():
-                        wrong[rule, precision, fault.name, judge(seen, trial) is Outcome.PASS] += 1
+                        wrong[
+                            rule, precision, fault.name, judge(result, trial) is Outcome.PASS
+                        ] += 1
     return right, wrong
 
 
 def spoilt(trial: Trial) -> Iterator[tuple[Fault, Tensors]]:
-    """Every fault that is due in the trial's precision, with the wrong result."""
+    """Yield every fault that is due in the trial's precision, with the wrong result."""
     work, precision = trial.work, trial.precision
     result = run(work.reference, trial.numbers, precision)
     before = run(work.reference, draw(work, precision, trial.numbers.seed + ANOTHER), precision)
@@ -100,18 +102,19 @@ def _count(
 
 
 def _rows(right: Score, wrong: Score) -> list[dict[str, str]]:
-    def told(scores: Score, rule: str, precision: str) -> str:
-        return f"{_count(scores, rule, bad=True, precision=precision)}/{_count(scores, rule, precision=precision)}"
+    def describe(scores: Score, rule: str, precision: str) -> str:
+        bad = _count(scores, rule, bad=True, precision=precision)
+        return f"{bad}/{_count(scores, rule, precision=precision)}"
 
     return [
         {
             "rule": rule,
             **{
-                f"right refused, {precision}": told(right, rule, precision)
+                f"right refused, {precision}": describe(right, rule, precision)
                 for precision in PRECISIONS
             },
             **{
-                f"wrong accepted, {precision}": told(wrong, rule, precision)
+                f"wrong accepted, {precision}": describe(wrong, rule, precision)
                 for precision in PRECISIONS
             },
         }
@@ -131,7 +134,7 @@ def _faults(wrong: Score) -> list[dict[str, str]]:
     ]
 
 
-def _listed(scores: Score) -> list[dict[str, object]]:
+def _as_rows(scores: Score) -> list[dict[str, object]]:
     return [
         {"rule": rule, "precision": precision, "name": name, "bad": bad, "count": count}
         for (rule, precision, name, bad), count in sorted(scores.items())

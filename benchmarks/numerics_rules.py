@@ -1,7 +1,7 @@
-"""The rules of numbers that are scored: ours, the three that the suites had before, the dynamo runner's, and plain closeness.
+"""The scored rules of numbers: ours, former ones, the dynamo runner's, and plain closeness.
 
-Each takes one result beside all that is known of the case, and says whether it would refuse it. The
-old rules are kept as they were, so that the table can be made again.
+Each takes one result and a trial, and returns whether it would refuse the result. The three former
+rules of the suites are unchanged, so that the table can be made again.
 """
 
 import math
@@ -22,15 +22,22 @@ SHAKES = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """All that is known of a case: its numbers, the truth, and what eager makes of it, shaken and not; `moved` is shaken fp64."""
+    """One case: its numbers, and results of its reference."""
 
     work: Work
+    """The work that is computed."""
     numbers: Numbers
+    """Its weights and inputs."""
     precision: str
+    """The precision, as in `EPSILONS`."""
     truth: Tensors
+    """The reference in fp64."""
     runs: tuple[Tensors, ...]
+    """The reference in the precision, first from the numbers, then from shaken ones."""
     jolts: tuple[Tensors, ...]
+    """The reference in the precision, from strongly shaken numbers."""
     moved: tuple[Tensors, ...]
+    """The reference in fp64 from shaken numbers."""
 
     @property
     def epsilon(self) -> float:
@@ -60,42 +67,49 @@ def make_trial(work: Work, precision: str, seed: int) -> Trial:
     )
 
 
-def ours(seen: Tensors, trial: Trial) -> Outcome:
-    """The shared rule."""
+def ours(result: Tensors, trial: Trial) -> Outcome:
+    """Judge by the shared rule."""
     return agree(
-        seen, truth=trial.truth, runs=trial.runs, epsilon=trial.epsilon, jolts=trial.jolts
+        result, truth=trial.truth, runs=trial.runs, epsilon=trial.epsilon, jolts=trial.jolts
     ).outcome
 
 
-def _formed(seen: Tensors, trial: Trial) -> bool:
+def _formed(result: Tensors, trial: Trial) -> bool:
     eager = trial.runs[0]
-    return seen.keys() == eager.keys() and all(
+    return result.keys() == eager.keys() and all(
         value.dtype == eager[name].dtype and value.shape == eager[name].shape
-        for name, value in seen.items()
+        for name, value in result.items()
     )
 
 
-def torchbench_before(seen: Tensors, trial: Trial) -> Outcome:
-    """Both norms; 30 (fp32) or 3 times the largest of the runs' distances, and 8 roundings."""
+def torchbench_before(result: Tensors, trial: Trial) -> Outcome:
+    """Judge both norms by the runs' distances.
+
+    The limit is 30 (fp32) or 3 times the largest of them, and 8 roundings.
+    """
     multiplier = 30.0 if trial.epsilon <= EPSILONS["fp32"] else 3.0
-    if not _formed(seen, trial):
+    if not _formed(result, trial):
         return Outcome.FAIL
     blind = {"output": True, "gradient": True}
     for name, truth in trial.truth.items():
         for norm in (_two, _largest):
-            noise = max(norm(one[name].double() - truth) for one in trial.runs)
+            noise = max(norm(run[name].double() - truth) for run in trial.runs)
             allowed = multiplier * noise + 8 * trial.epsilon * norm(truth)
-            if not norm(seen[name].double() - truth) <= allowed:
+            if not norm(result[name].double() - truth) <= allowed:
                 return Outcome.FAIL
             if norm is _two and allowed < _two(truth) / 2:
                 blind[name.partition(":")[0]] = False
     return Outcome.UNKNOWN if any(blind.values()) else Outcome.PASS
 
 
-def transformers_before(seen: Tensors, trial: Trial) -> Outcome:
-    """The 2-norm; 4 times eager's own error (at least the median of its kind) and 8 roundings, more for few elements."""
-    if not _formed(seen, trial) or not all(
-        bool(torch.isfinite(value).all()) for value in seen.values()
+def transformers_before(result: Tensors, trial: Trial) -> Outcome:
+    """Judge the 2-norm by eager's own error.
+
+    The limit is 4 times that (at least the median of its kind) and 8 roundings, more for few
+    elements.
+    """
+    if not _formed(result, trial) or not all(
+        bool(torch.isfinite(value).all()) for value in result.values()
     ):
         return Outcome.FAIL
     kinds: dict[str, list[str]] = {}
@@ -121,18 +135,19 @@ def transformers_before(seen: Tensors, trial: Trial) -> Outcome:
                 (4 * max(noise[name], typical) + 8 * trial.epsilon) * few,
                 max(0.9, 1.5 * noise[name]),
             )
-            if not _two(seen[name].double() - trial.truth[name]) / scale[name] <= limit:
+            if not _two(result[name].double() - trial.truth[name]) / scale[name] <= limit:
                 return Outcome.FAIL
     return Outcome.PASS
 
 
-def fastrnns_before(seen: Tensors, trial: Trial) -> Outcome:
-    """Root mean square and largest element; 8 times what a shaken start moves in fp64, and typical roundings of sums over rows.
+def fastrnns_before(result: Tensors, trial: Trial) -> Outcome:
+    """Judge root mean square and largest element by a shaken start.
 
-    Behind ReLUs, gradients in the mean alone, to a tenth; outputs of convolutions to 32 times.
+    The limit is 8 times what that moves in fp64, and typical roundings of sums over rows. Behind
+    ReLUs, only the mean of gradients counts, to a tenth; outputs of convolutions count to 32 times.
     """
-    if seen.keys() != trial.truth.keys() or any(
-        seen[name].shape != value.shape for name, value in trial.truth.items()
+    if result.keys() != trial.truth.keys() or any(
+        result[name].shape != value.shape for name, value in trial.truth.items()
     ):
         return Outcome.FAIL
     images = trial.work.name == "convolutional"
@@ -144,43 +159,44 @@ def fastrnns_before(seen: Tensors, trial: Trial) -> Outcome:
     vague = False
     for name, truth in trial.truth.items():
         kinked = images and name.startswith("gradient")
-        moved = max(_worse(one[name], truth, mean=kinked) for one in trial.moved)
+        moved = max(_worse(run[name], truth, mean=kinked) for run in trial.moved)
         bound = max(
             (32.0 if images and not kinked else 8.0) * (moved + floor), 0.1 if kinked else 0.0
         )
-        if not _worse(seen[name].double(), truth, mean=kinked) <= bound:
+        if not _worse(result[name].double(), truth, mean=kinked) <= bound:
             return Outcome.FAIL
         vague = vague or bound >= 1
     return Outcome.UNKNOWN if vague else Outcome.PASS
 
 
-def dynamo_runner(seen: Tensors, trial: Trial) -> Outcome:
-    """PyTorch's benchmark runner: `same` with the tolerance of its zoo in training."""
-    if seen.keys() != trial.truth.keys():
+def dynamo_runner(result: Tensors, trial: Trial) -> Outcome:
+    """Judge as PyTorch's benchmark runner: `same` with the tolerance of its zoo in training."""
+    if result.keys() != trial.truth.keys():
         return Outcome.FAIL
     tolerance = 1e-3 if trial.precision != "bf16" else 1e-2
     rule = RunnerRule(tolerance=tolerance, equal_nan=trial.precision != "fp32")
-    kept = all(
-        agrees(value, trial.runs[0][name], trial.truth[name], rule) for name, value in seen.items()
+    is_close = all(
+        agrees(value, trial.runs[0][name], trial.truth[name], rule)
+        for name, value in result.items()
     )
-    return Outcome.PASS if kept else Outcome.FAIL
+    return Outcome.PASS if is_close else Outcome.FAIL
 
 
 CLOSE = {torch.float32: (1.3e-6, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float16: (1e-3, 1e-5)}
 """`torch.testing.assert_close`'s own (relative, absolute)."""
 
 
-def assert_close(seen: Tensors, trial: Trial) -> Outcome:
-    """`torch.testing.assert_close` against eager, with its defaults for the format in use."""
-    if not _formed(seen, trial):
+def assert_close(result: Tensors, trial: Trial) -> Outcome:
+    """Judge by `torch.testing.assert_close` against eager, with its defaults for the format."""
+    if not _formed(result, trial):
         return Outcome.FAIL
     narrow = torch.bfloat16 if trial.precision == "amp_bf16" else KEPT_IN[trial.precision]
     relative, absolute = CLOSE[narrow]
-    kept = all(
+    is_close = all(
         torch.allclose(value, trial.runs[0][name], rtol=relative, atol=absolute)
-        for name, value in seen.items()
+        for name, value in result.items()
     )
-    return Outcome.PASS if kept else Outcome.FAIL
+    return Outcome.PASS if is_close else Outcome.FAIL
 
 
 RULES: Mapping[str, Callable[[Tensors, Trial], Outcome]] = {
@@ -201,13 +217,13 @@ def _largest(value: Tensor) -> float:
     return float(value.double().abs().max())
 
 
-def _worse(seen: Tensor, truth: Tensor, *, mean: bool) -> float:
-    difference = seen.double() - truth
+def _worse(result: Tensor, truth: Tensor, *, mean: bool) -> float:
+    difference = result.double() - truth
     if not bool(difference.isfinite().all()):
         return math.inf
     shares = [(difference.square().mean().sqrt(), truth.square().mean().sqrt())]
     shares += [] if mean else [(difference.abs().max(), truth.abs().max())]
     return max(
-        0.0 if not float(part) else float(part / whole) if float(whole) else math.inf
-        for part, whole in shares
+        0.0 if not float(part) else float(part / size) if float(size) else math.inf
+        for part, size in shares
     )

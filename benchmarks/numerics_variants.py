@@ -29,14 +29,18 @@ Work = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator:
-    """An operator on a matrix, the reference first, and right and wrong ways to compute it by name."""
+    """An operator on a matrix, with right and wrong ways to compute it."""
 
     name: str
+    """The name in the tables."""
     reference: Work
+    """The way that defines the result."""
     right: Mapping[str, Work] = field(default_factory=dict)
+    """Other right ways, by name."""
     wrong: Mapping[str, Work] = field(default_factory=dict)
+    """Wrong ways, by name."""
     by_rows: bool = True
-    """Each row of the result depends on the same row of the input only."""
+    """True if each row of the result depends only on the same row of the input."""
 
 
 def _weight(x: Tensor, columns: int = 96) -> Tensor:
@@ -68,7 +72,7 @@ def _in_blocks(x: Tensor, *, blocks: int = 8, left_out: int = 0) -> Tensor:
 
 
 def _split(x: Tensor, terms: int) -> Tensor:
-    """A product of fp32 from products of bf16 parts, as on tensor cores."""
+    """Return a product of fp32 from products of bf16 parts, as on tensor cores."""
     weight = _weight(x).float()
     high, low = x.bfloat16().float(), (x.float() - x.bfloat16().float())
     middle = low.bfloat16().float()
@@ -314,7 +318,7 @@ OPERATORS = (
 
 
 def _ways(operator: Operator) -> Mapping[str, Work]:
-    """Ways that any operator has, then its own."""
+    """Return the ways that any operator has, then its own."""
     reference = operator.reference
     common: dict[str, Work] = {
         "in fp64, rounded": lambda x: reference(x.double()).to(x.dtype),
@@ -333,7 +337,7 @@ FACTORS = {"fp32": 1 + 2.0**-14, "bf16": 1.02, "fp16": 1.003}
 
 
 def _faults(operator: Operator, precision: str, shape: tuple[int, ...]) -> Mapping[str, Work]:
-    """Faults that any result can have, then the operator's own wrong ways."""
+    """Return the faults that any result can have, then the operator's own wrong ways."""
     reference, factor = operator.reference, FACTORS[precision]
 
     def spoilt(change: Callable[[Tensor], Tensor]) -> Work:
@@ -352,7 +356,7 @@ def _faults(operator: Operator, precision: str, shape: tuple[int, ...]) -> Mappi
         "one row stale": part(5, lambda row: row * 0 + 0.5),
         "one row zeroed": part(-1, torch.zeros_like),
         "one element off by a tenth of the largest": spoilt(_one_element),
-        "one element infinite": part((7,), lambda one: one + math.inf),
+        "one element infinite": part((7,), lambda element: element + math.inf),
         "clamped at half of the largest": spoilt(
             lambda y: y.clamp(-float(y.abs().max()) / 2, float(y.abs().max()) / 2)
         ),
@@ -388,10 +392,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     rows, missed = [], []
     for precision in DTYPES:
-        seen: Counter[tuple[str, bool]] = Counter()
+        counts: Counter[tuple[str, bool]] = Counter()
         for kind, name, size, outcome in judged(precision, arguments.seed):
             right = outcome is (Outcome.PASS if kind == "right" else Outcome.FAIL)
-            seen[kind, right] += 1
+            counts[kind, right] += 1
             if not right:
                 missed.append(
                     {
@@ -402,29 +406,29 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "outcome": str(outcome),
                     }
                 )
-        for kind, said in (("right", "passed"), ("wrong", "found")):
-            good, bad = seen[kind, True], seen[kind, False]
+        for kind, words in (("right", "passed"), ("wrong", "found")):
+            good, bad = counts[kind, True], counts[kind, False]
             rows.append(
                 {
                     "precision": precision,
                     "variants": f"{kind}: {good + bad}",
-                    said: f"{good / (good + bad):.1%}",
+                    words: f"{good / (good + bad):.1%}",
                 }
             )
     text = "".join(
-        render(title, [row for row in rows if said in row]) + "\n"
-        for title, said in (("Right variants", "passed"), ("Wrong variants", "found"))
+        render(title, [row for row in rows if words in row]) + "\n"
+        for title, words in (("Right variants", "passed"), ("Wrong variants", "found"))
     )
     publish(
         text + render("Misjudged", missed or [{"kind": "none"}]),
         {"rows": rows, "misjudged": missed},
         arguments.json,
     )
-    return int(any(one["kind"] == "right" for one in missed))
+    return int(any(miss["kind"] == "right" for miss in missed))
 
 
 def judged(precision: str, seed: int) -> Iterator[tuple[str, str, str, Outcome]]:
-    """Kind, name, size and outcome of each variant."""
+    """Yield kind, name, size and outcome of each variant."""
     for operator in OPERATORS:
         for size, shape in SIZES.items():
             trial = _Trial.of(operator, precision, shape, seed)
@@ -439,13 +443,18 @@ def judged(precision: str, seed: int) -> Iterator[tuple[str, str, str, Outcome]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Trial:
-    """The input of an operator, and what its reference makes of it, shaken and not."""
+    """The input of an operator, and results of its reference."""
 
     x: Tensor
+    """The input [rows, columns], or one row of it."""
     epsilon: float
+    """One rounding of the format."""
     truth: Tensor
+    """The reference in fp64."""
     runs: tuple[Tensor, ...]
+    """The reference in the format, first of the input, then of shaken ones."""
     jolts: tuple[Tensor, ...]
+    """The reference of a strongly shaken input; empty if the format is too coarse."""
 
     @classmethod
     def of(cls, operator: Operator, precision: str, shape: tuple[int, ...], seed: int) -> "_Trial":
@@ -466,16 +475,16 @@ class _Trial:
         )
 
     def answer(self, way: Work) -> Outcome:
-        """What the rule says of a way to compute it."""
+        """Judge a way to compute it."""
 
-        def named(value: Tensor) -> dict[str, Tensor]:
+        def name_output(value: Tensor) -> dict[str, Tensor]:
             return {"output: 0": value}
 
         return agree(
-            named(way(self.x)),
-            truth=named(self.truth),
-            runs=[named(run) for run in self.runs],
-            jolts=[named(run) for run in self.jolts],
+            name_output(way(self.x)),
+            truth=name_output(self.truth),
+            runs=[name_output(run) for run in self.runs],
+            jolts=[name_output(run) for run in self.jolts],
             epsilon=self.epsilon,
         ).outcome
 

@@ -1,9 +1,10 @@
-"""Small works with known mathematics, each in several ways that are equal but for rounding: what a right compiler may make of it.
+"""Small works with known mathematics, each in several ways that are equal but for rounding.
 
-Owns the works (a perceptron, attention, a convolutional network, an LSTM), their honest ways, and
-how one is run in a precision. The first way of a work is the reference. All is plain torch on the
-CPU and takes milliseconds. Numbers are drawn in fp64 from the seed, and rounded once to the format
-that the precision keeps them in; the truth is the reference way in fp64 on these.
+A right compiler may choose any of them. Owns the works (a perceptron, attention, a convolutional
+network, an LSTM), their honest ways, and how one is run in a precision. The first way of a work is
+the reference. All is plain torch on the CPU and takes milliseconds. Numbers are drawn in fp64 from
+the seed, and rounded once to the format that the precision keeps them in; the truth is the
+reference way in fp64 on these.
 """
 
 import math
@@ -36,7 +37,10 @@ NORM_EPSILON = 1e-5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What is computed: the shapes of its weights and inputs, and the ways to compute it, the reference first."""
+    """A computation: the shapes of its weights and inputs, and the ways to do it.
+
+    The reference comes first.
+    """
 
     name: str
     weights: Mapping[str, tuple[int, ...]]
@@ -45,13 +49,16 @@ class Work:
 
     @property
     def reference(self) -> Way:
-        """The way that the others are held against."""
+        """The way that the others are compared with."""
         return next(iter(self.ways.values()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Numbers:
-    """Weights and inputs, and the direction in which each output is summed for the loss (drawn by the output's name)."""
+    """Weights and inputs, and the direction in which each output is summed for the loss.
+
+    The direction is drawn by the output's name.
+    """
 
     weights: Tensors
     inputs: Tensors
@@ -59,7 +66,11 @@ class Numbers:
 
 
 def draw(work: Work, precision: str, seed: int) -> Numbers:
-    """The start of a work: scales around 1, other weights of the size that keeps activations at 1, inputs standard normal."""
+    """Draw the start of a work.
+
+    Scales are around 1, other weights of the size that keeps activations at 1, inputs standard
+    normal.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def weight(name: str, shape: tuple[int, ...]) -> Tensor:
@@ -68,39 +79,42 @@ def draw(work: Work, precision: str, seed: int) -> Numbers:
             return 1 + 0.1 * values
         return 0.1 * values if len(shape) == 1 else values / math.sqrt(math.prod(shape[1:]))
 
-    kept = KEPT_IN[precision]
-    weights = {name: weight(name, shape).to(kept) for name, shape in work.weights.items()}
+    dtype = KEPT_IN[precision]
+    weights = {name: weight(name, shape).to(dtype) for name, shape in work.weights.items()}
     inputs = {
-        name: torch.randn(shape, generator=generator, dtype=torch.float64).to(kept)
+        name: torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
         for name, shape in work.inputs.items()
     }
     return Numbers(weights=weights, inputs=inputs, seed=seed)
 
 
 def run(way: Way, numbers: Numbers, precision: str, *, exact: bool = False) -> Tensors:
-    """Outputs, the loss and the gradient of every weight, as ``output: x``, ``loss``, ``gradient: w``; in fp64 where `exact`."""
-    kept = torch.float64 if exact else KEPT_IN[precision]
+    """Return outputs, the loss and the gradient of every weight; in fp64 if `exact`.
+
+    Their names are ``output: x``, ``loss``, ``gradient: w``.
+    """
+    dtype = torch.float64 if exact else KEPT_IN[precision]
     weights = {
-        name: value.detach().to(kept).requires_grad_() for name, value in numbers.weights.items()
+        name: value.detach().to(dtype).requires_grad_() for name, value in numbers.weights.items()
     }
-    inputs = {name: value.to(kept) for name, value in numbers.inputs.items()}
+    inputs = {name: value.to(dtype) for name, value in numbers.inputs.items()}
     mixed = precision == "amp_bf16" and not exact
     with torch.autocast("cpu", dtype=torch.bfloat16) if mixed else nullcontext():
         outputs = way(weights, inputs)
     loss = torch.stack([_projected(value, numbers.seed) for value in outputs.values()]).sum()
     loss.backward()  # type: ignore[no-untyped-call] # torch leaves it unannotated
-    seen = {f"output: {name}": value.detach() for name, value in outputs.items()}
+    named_outputs = {f"output: {name}": value.detach() for name, value in outputs.items()}
     gradients = {
         f"gradient: {name}": (
             value.grad.clone() if value.grad is not None else torch.zeros_like(value)
         )
         for name, value in weights.items()
     }
-    return {**seen, "loss": loss.detach(), **gradients}
+    return {**named_outputs, "loss": loss.detach(), **gradients}
 
 
 def _projected(value: Tensor, seed: int) -> Tensor:
-    """A loss that every element has a say in, summed in fp32 at least."""
+    """Return a loss that every element influences, summed in fp32 at least."""
     generator = torch.Generator().manual_seed(seed + 1)
     direction = torch.randn(value.shape, generator=generator, dtype=torch.float64).bfloat16()
     wide = torch.promote_types(value.dtype, torch.float32)
@@ -111,12 +125,12 @@ Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Torch's own."""
+    """Compute torch's own linear layer."""
     return functional.linear(x, weight, bias)
 
 
 def transposed(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """As product and sum, each rounded."""
+    """Compute product and sum separately, each rounded."""
     product = torch.matmul(x, weight.transpose(-1, -2))
     return product if bias is None else product + bias.to(product.dtype)
 
@@ -133,12 +147,12 @@ def in_pieces(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def reversed_sum(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The terms of the sum in the other order."""
+    """Sum the terms in the other order."""
     return functional.linear(x.flip(-1), weight.flip(-1), bias)
 
 
 def by_rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Some rows at a time."""
+    """Compute some rows at a time."""
     rows = x.reshape(-1, x.shape[-1]).chunk(4)
     return torch.cat([functional.linear(part, weight, bias) for part in rows]).reshape(
         *x.shape[:-1], -1
@@ -146,7 +160,7 @@ def by_rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def widened(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """In the next wider format, rounded once at the end: the best that a kernel can do."""
+    """Compute in the next wider format, rounded once at the end: the best that a kernel can do."""
     wide = torch.float64 if x.dtype is torch.float32 else torch.float32
     with torch.autocast("cpu", enabled=False):
         product = functional.linear(
@@ -166,7 +180,7 @@ LINEARS: Mapping[str, Linear] = {
 
 
 def _format_of(x: Tensor) -> torch.dtype:
-    """What a product of `x` is rounded to: under autocast its narrow format."""
+    """Return the format that a product of `x` is rounded to: under autocast its narrow one."""
     return (
         torch.get_autocast_dtype("cpu")
         if torch.is_autocast_enabled("cpu") and x.dtype is not torch.float64
@@ -178,12 +192,12 @@ Norm = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def layer_norm(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Torch's own."""
+    """Compute torch's own layer norm."""
     return functional.layer_norm(x, [x.shape[-1]], scale, shift, NORM_EPSILON)
 
 
 def norm_by_hand(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """From mean and variance, in fp32 at least, as generated code does it."""
+    """Normalise by mean and variance, in fp32 at least, as generated code does."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     centred = wide - wide.mean(-1, keepdim=True)
     normed = centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + NORM_EPSILON)
@@ -191,7 +205,7 @@ def norm_by_hand(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def norm_by_moments(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """From the mean of squares less the square of the mean."""
+    """Normalise by the mean of squares less the square of the mean."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     mean, square = wide.mean(-1, keepdim=True), wide.square().mean(-1, keepdim=True)
     normed = (wide - mean) / torch.sqrt(square - mean.square() + NORM_EPSILON)
@@ -199,7 +213,7 @@ def norm_by_moments(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def perceptron(product: Linear = linear, norm: Norm = layer_norm, *, fused: bool = False) -> Way:
-    """Norm, linear, exact GELU, linear, and the sum with what came in.
+    """Compute norm, linear, exact GELU, linear, and the sum with the input.
 
     `fused` does what is elementwise in fp32.
     """
@@ -220,7 +234,10 @@ def perceptron(product: Linear = linear, norm: Norm = layer_norm, *, fused: bool
 
 
 def logits(product: Linear = linear, norm: Norm = layer_norm) -> Way:
-    """The head of a language model: a result so large that one element is a small part of its norm."""
+    """Compute the head of a language model.
+
+    The result is so large that one element is a small part of its norm.
+    """
 
     def way(weights: Tensors, inputs: Tensors) -> Tensors:
         return {
@@ -238,19 +255,19 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Torch's fused kernel."""
+    """Compute torch's fused kernel."""
     mixed: Tensor = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     return mixed
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Every matrix rounded to the format."""
+    """Attend with every matrix rounded to the format."""
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     return torch.matmul(scores.masked_fill(_later(scores), -math.inf).softmax(-1).to(v.dtype), v)
 
 
 def scaled_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Both factors scaled before their product, the softmax in fp32."""
+    """Scale both factors before their product, with the softmax in fp32."""
     share = q.shape[-1] ** -0.25
     scores = (q * share) @ (k * share).transpose(-1, -2)
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(
@@ -260,7 +277,10 @@ def scaled_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """With a running maximum and sum over blocks of keys, in fp32 at least (https://arxiv.org/abs/1805.02867)."""
+    """Attend in blocks of keys with a running maximum and sum, in fp32 at least.
+
+    https://arxiv.org/abs/1805.02867
+    """
     wide = torch.promote_types(q.dtype, torch.float32)
     high = torch.full((*q.shape[:-1], 1), -math.inf, dtype=wide)
     total, mixed = torch.zeros_like(high), torch.zeros(q.shape, dtype=wide)
@@ -289,7 +309,10 @@ def attention(
     joined: bool = True,
     biased: bool = True,
 ) -> Way:
-    """Causal attention of several heads between its projections; the gradient of the key's bias is zero by mathematics."""
+    """Compute causal attention of several heads between its projections.
+
+    The gradient of the key's bias is zero by mathematics.
+    """
 
     def way(weights: Tensors, inputs: Tensors) -> Tensors:
         x = inputs["x"]
@@ -314,12 +337,12 @@ Convolve = Callable[[Tensor, Tensor], Tensor]
 
 
 def convolve(x: Tensor, kernel: Tensor) -> Tensor:
-    """Torch's own."""
+    """Compute torch's own convolution."""
     return functional.conv2d(x, kernel, padding=1)
 
 
 def channels_last(x: Tensor, kernel: Tensor) -> Tensor:
-    """In the other layout."""
+    """Convolve in the other layout."""
     nhwc = torch.channels_last
     return functional.conv2d(
         x.contiguous(memory_format=nhwc), kernel.contiguous(memory_format=nhwc), padding=1
@@ -327,7 +350,7 @@ def channels_last(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def as_product(x: Tensor, kernel: Tensor) -> Tensor:
-    """As a matrix product of unfolded patches."""
+    """Convolve by a matrix product of unfolded patches."""
     patches = functional.unfold(x, kernel.shape[-2:], padding=1)
     return torch.matmul(kernel.flatten(1), patches).reshape(*x.shape[:1], -1, *x.shape[-2:])
 
@@ -346,12 +369,12 @@ def by_taps(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def batch_norm(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Torch's own, with the batch's statistics."""
+    """Compute torch's own batch norm, with the batch's statistics."""
     return functional.batch_norm(x, None, None, scale, shift, training=True, eps=NORM_EPSILON)
 
 
 def batch_norm_by_hand(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """From mean and variance, in fp32 at least."""
+    """Normalise by mean and variance, in fp32 at least."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     mean = wide.mean((0, 2, 3), keepdim=True)
     variance = (wide - mean).square().mean((0, 2, 3), keepdim=True)
@@ -360,7 +383,10 @@ def batch_norm_by_hand(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def convolutional(conv: Convolve = convolve, norm: Norm = batch_norm) -> Way:
-    """Two convolutions with batch normalisation and ReLU, the mean over space, a linear layer."""
+    """Compute two convolutions with batch normalisation and ReLU, the mean, a linear layer.
+
+    The mean is over space.
+    """
 
     def way(weights: Tensors, inputs: Tensors) -> Tensors:
         hidden = norm(
@@ -375,9 +401,12 @@ def convolutional(conv: Convolve = convolve, norm: Norm = batch_norm) -> Way:
 
 
 def recurrent(
-    product: Linear = linear, *, ahead: bool = False, apart: bool = False, fused: bool = False
+    product: Linear = linear, *, ahead: bool = False, separate: bool = False, fused: bool = False
 ) -> Way:
-    """An LSTM over a sequence: all products in one or `apart`, those of the inputs `ahead`, gates in fp32 where `fused`."""
+    """Compute an LSTM over a sequence.
+
+    All products are in one or `separate`, those of the inputs `ahead`, gates in fp32 if `fused`.
+    """
 
     def way(weights: Tensors, inputs: Tensors) -> Tensors:
         x, h, c = inputs["x"], inputs["h"], inputs["c"]
@@ -386,7 +415,7 @@ def recurrent(
         for step in range(x.shape[0]):
             if early is not None:
                 z = early[step] + product(h, weights["hidden"], None)
-            elif apart:
+            elif separate:
                 pairs = zip(
                     weights["input"].chunk(4),
                     weights["hidden"].chunk(4),
@@ -400,8 +429,8 @@ def recurrent(
                 z = product(x[step], weights["input"], weights["bias"]) + product(
                     h, weights["hidden"], None
                 )
-            kept = z.dtype
-            wide = z.to(torch.promote_types(kept, torch.float32)) if fused else z
+            dtype = z.dtype
+            wide = z.to(torch.promote_types(dtype, torch.float32)) if fused else z
             i, f, g, o = wide.chunk(4, -1)
             c = (f.sigmoid() * c.to(wide.dtype) + i.sigmoid() * g.tanh()).to(c.dtype)
             h = (o.sigmoid() * c.to(wide.dtype).tanh()).to(h.dtype)
@@ -497,7 +526,7 @@ WORKS: tuple[Work, ...] = (
         ways={
             **_of_linears(recurrent),
             "inputs ahead": recurrent(ahead=True),
-            "gates apart": recurrent(apart=True),
+            "gates apart": recurrent(separate=True),
             "fused": recurrent(fused=True),
             "fused, ahead, split sums": recurrent(in_pieces, ahead=True, fused=True),
         },

@@ -1,7 +1,9 @@
-"""What Apache Otava makes of the same series, run by an interpreter that has it: a contender of `history_quality`.
+"""Runs Apache Otava on the same series, with an interpreter that has it.
+
+It is a contender of `history_quality`.
 
 Otava pins its own numpy, and reports changes in most series of pure noise at its defaults
-(docs/internals/adr/0016): it is no dependency.
+(docs/internals/adr/0016): it is not a dependency.
 """
 
 import json
@@ -16,12 +18,14 @@ WORKER = Path(__file__).with_name("otava_worker.py")
 
 
 def otavas_places(series: Sequence[tuple[Sequence[float], float]], python: Path) -> list[list[int]]:
-    """The places of Otava's changes in each series of values; beside each the smallest relative change to report.
+    """Return the places of Otava's changes in each series of values.
+
+    Next to each series is the smallest relative change to report.
 
     Raises:
-        BadInput: the interpreter cannot be started or has no Otava, or its answer is none.
+        BadInput: the interpreter cannot be started or has no Otava, or its answer is invalid.
     """
-    asked = json.dumps([[list(values), least] for values, least in series])
+    request = json.dumps([[list(values), least] for values, least in series])
     advice = (
         f"give an interpreter that has it: {python.name} -m pip install apache-otava, in an"
         " environment of its own"
@@ -29,7 +33,7 @@ def otavas_places(series: Sequence[tuple[Sequence[float], float]], python: Path)
     try:
         done = subprocess.run(
             [str(python), "-I", str(WORKER)],
-            input=asked,
+            input=request,
             capture_output=True,
             text=True,
             check=False,
@@ -40,13 +44,13 @@ def otavas_places(series: Sequence[tuple[Sequence[float], float]], python: Path)
                 f"--otava {python}:"
                 f" {(done.stderr.strip().splitlines() or ['no reason'])[-1][:200]}; {advice}"
             )
-        places = [[int(place) for place in found] for found in json.loads(done.stdout)]
+        places = [[int(place) for place in group] for group in json.loads(done.stdout)]
     except (OSError, subprocess.TimeoutExpired, ValueError, TypeError) as error:
         raise BadInput(f"--otava {python}: {error}; {advice}") from error
     if len(places) != len(series) or any(
         not 0 < place < len(values)
-        for found, (values, _) in zip(places, series, strict=True)
-        for place in found
+        for group, (values, _) in zip(places, series, strict=True)
+        for place in group
     ):
         raise BadInput(f"--otava {python}: its answer does not fit what it was asked; {advice}")
     return places

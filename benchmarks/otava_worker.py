@@ -1,8 +1,8 @@
-"""Runs Apache Otava, in an environment of its own, over series on standard input: `[[[value, ...], least magnitude], ...]`.
+"""Runs Apache Otava, in an environment of its own, over series on standard input.
 
-Answers on standard output with the places of the change points of each series, by Otava's defaults
-(window 50, p 0.001). It is started by `otava` with another interpreter, so it imports nothing of
-ours.
+The input is `[[[value, ...], least magnitude], ...]`. Answers on standard output with the places of
+the change points of each series, by Otava's defaults (window 50, p 0.001). It is started by `otava`
+with another interpreter, so it imports nothing of ours.
 """
 
 import json
@@ -18,7 +18,7 @@ def main() -> None:
         "otava.analysis"
     ).compute_change_points  # of the other environment, not of ours
     series = json.load(sys.stdin)
-    found = [
+    places = [
         [
             int(point.index)
             for point in compute_change_points(
@@ -27,7 +27,7 @@ def main() -> None:
         ]
         for values, least in series
     ]
-    json.dump(found, sys.stdout)
+    json.dump(places, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""What the harness costs: the timing fence against a bare loop and torch's own timer, a forked child against a fresh Python.
+"""Measures the cost of the harness: the timing fence, and a forked child.
+
+The fence is compared with a bare loop and torch's own timer, the child with a fresh Python.
 
 Run as ``python -m benchmarks.overhead [--json FILE]``. CPU only; the work is a matrix product of
 about 20 ms on one thread.
@@ -39,7 +41,7 @@ WORK = "matmul"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked."""
+    """Measure, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
@@ -50,15 +52,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def fence() -> dict[str, float]:
-    """Cost of an empty fence, and bias of a fenced sample, in turns with a bare loop and with `torch.utils.benchmark`."""
+    """Return the cost of an empty fence, and the bias of a fenced sample.
+
+    Samples are in turns with a bare loop and with `torch.utils.benchmark`.
+    """
     import torch
     from torch.utils.benchmark import Timer
 
     torch.set_num_threads(1)
-    one, two = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    first, second = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
 
     def work() -> None:
-        torch.mm(one, two)
+        torch.mm(first, second)
 
     synchronize = synchronizer("cpu")
     timer = Timer("work()", globals={"work": work}, num_threads=1)
@@ -88,7 +93,10 @@ def fence() -> dict[str, float]:
 
 
 def turns() -> dict[str, float]:
-    """What giving turns to two resident processes costs beside their samples: orders, answers, calls that touch caches."""
+    """Return the cost of giving turns to two resident processes, besides their samples.
+
+    It consists of orders, answers, and calls that touch caches.
+    """
     options = RunOptions(device="cpu", threads=1, blocks=TURN_BLOCKS, warmup_s=1.0)
     case = next(case for case in SUITE.plan({}) if case.name == WORK)
     spent: dict[str, float] = {}
@@ -147,7 +155,10 @@ def turns() -> dict[str, float]:
 
 
 def starts() -> dict[str, float]:
-    """Seconds from asking for a case to its first line of work: forked from a preloaded server, and in a fresh interpreter."""
+    """Return the seconds from ordering a case to its first line of work.
+
+    It is forked from a preloaded server, or runs in a fresh interpreter.
+    """
     with tempfile.TemporaryDirectory() as folder:
         task = Task(launch=0, device="cpu", options=RunOptions(threads=1), scratch=folder)
         environ = worker_environment({"PATH": "/usr/bin:/bin"})

@@ -1,8 +1,9 @@
-"""Takes a guard out of a file: the text with one change, at a place that is named by what is there and found by parsing. Pure.
+"""Takes a guard out of a file: returns the text with one change. Pure.
 
-A place in Python is a module, class, function or method, and in it an expression or a statement,
-which may be formatted in any way. In YAML it is a path of keys and numbers; in other files a line.
-What is no longer there, or is there twice, is an error.
+The place is named by its code and found by parsing. In Python it is a module, class, function or
+method, and in it an expression or a statement, which may be formatted in any way. In YAML it is a
+path of keys and numbers; in other files a line. Code that is no longer there, or is there twice, is
+an error.
 """
 
 import ast
@@ -24,42 +25,47 @@ class NotFound(Exception):  # noqa: N818 - says what it is
 
 
 class Change(Protocol):
-    """How a guard is taken out."""
+    """Removal of a guard."""
 
     def apply(self, text: str) -> str:
-        """The text of the file without it. Raises `NotFound`."""
+        """Return the text of the file without it, or raise `NotFound`."""
 
     def __str__(self) -> str:
-        """The change in words."""
+        """Return the change in words."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replaced:
-    """In `within`, the expression or statement `sound` becomes `broken`: nothing, one or several statements."""
+    """Replacement in `within` of an expression or statement `sound` by `broken`.
+
+    `broken` is nothing, one or several statements.
+    """
 
     within: str
     sound: str
     broken: str
 
     def apply(self, text: str) -> str:
-        """The module without it."""
+        """Return the module without it."""
         module = ast.parse(text)
         owner = _owner(module, self.within)
-        wanted = _pattern(self.sound, statement=_is_statement(self.broken))
-        sites = [site for site in _sites(owner) if _same(site.node, wanted)]
+        pattern = _pattern(self.sound, statement=_is_statement(self.broken))
+        sites = [site for site in _sites(owner) if _same(site.node, pattern)]
         site = _only(sites, self.sound, self.within)
         if not isinstance(site.node, ast.stmt):
             return _edited(text, module, site, [_pattern(self.broken)])
-        made = _statements(self.broken)
+        replacement = _statements(self.broken)
         return _edited(
             text,
             module,
             site,
-            _with_body(made, site.node) if self.sound.rstrip().endswith(":") else made,
+            _with_body(replacement, site.node)
+            if self.sound.rstrip().endswith(":")
+            else replacement,
         )
 
     def __str__(self) -> str:
-        """With what stands for it."""
+        """Name it, and its replacement."""
         return f"`{self.sound}` → `{self.broken}`" if self.broken else f"without `{self.sound}`"
 
 
@@ -72,14 +78,14 @@ class Argued:
     broken: str
 
     def apply(self, text: str) -> str:
-        """The module with the other argument."""
+        """Return the module with the other argument."""
         module = ast.parse(text)
-        (wanted,), made = _keywords(self.sound), _keywords(self.broken)
-        sites = [site for site in _sites(_owner(module, self.within)) if _same(site.node, wanted)]
-        return _edited(text, module, _only(sites, self.sound, self.within), made)
+        (pattern,), replacement = _keywords(self.sound), _keywords(self.broken)
+        sites = [site for site in _sites(_owner(module, self.within)) if _same(site.node, pattern)]
+        return _edited(text, module, _only(sites, self.sound, self.within), replacement)
 
     def __str__(self) -> str:
-        """With what stands for it."""
+        """Name it, and its replacement."""
         return (
             f"argument `{self.sound}` → `{self.broken}`"
             if self.broken
@@ -95,34 +101,39 @@ class Returned:
     value: str
 
     def apply(self, text: str) -> str:
-        """The module with the short function."""
+        """Return the module with the short function."""
         module = ast.parse(text)
         owner = _owner(module, self.within)
         if not isinstance(owner, ast.FunctionDef):
             raise NotFound(f"{self.within or 'the module'} is no function")
-        made = ast.parse(f"return {self.value}").body
+        replacement = ast.parse(f"return {self.value}").body
         words = owner.body[:1] if ast.get_docstring(owner) is not None else []
-        if [ast.dump(one) for one in owner.body] == [ast.dump(one) for one in [*words, *made]]:
+        if [ast.dump(statement) for statement in owner.body] == [
+            ast.dump(statement) for statement in [*words, *replacement]
+        ]:
             raise NotFound(f"{self.within} returns {self.value} and nothing else already")
         short = copy.copy(owner)
-        short.body = [*words, *made]
-        (site,) = [site for site in _below(module, (), whole=True) if site.node is owner]
+        short.body = [*words, *replacement]
+        (site,) = [site for site in _below(module, (), deep=True) if site.node is owner]
         return _edited(text, module, site, [short])
 
     def __str__(self) -> str:
-        """With what it returns."""
+        """Name it, and the value that it returns."""
         return f"returns `{self.value}` at once"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Keyed:
-    """In a YAML file, what stands at `path` becomes `broken`, which is YAML too; `None` takes the key away."""
+    """Replacement in a YAML file of the value at `path` by `broken`, which is YAML too.
+
+    `None` removes the key.
+    """
 
     path: tuple[str | int, ...]
     broken: str | None
 
     def apply(self, text: str) -> str:
-        """The file without it; comments and the rest stay as they are."""
+        """Return the file without it; comments and the rest stay as they are."""
         key, value = _yaml_node(yaml.compose(text), self.path)
         if self.broken is None:
             changed = text[: key.start_mark.index] + text[value.end_mark.index :]
@@ -136,7 +147,7 @@ class Keyed:
         return ".".join(map(str, self.path))
 
     def __str__(self) -> str:
-        """With what stands for it."""
+        """Name it, and its replacement."""
         return (
             f"without `{self._where()}`"
             if self.broken is None
@@ -146,48 +157,50 @@ class Keyed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lined:
-    """In any other file, one line becomes another one, or is left out; spaces around it don't count."""
+    """Replacement or removal of one line in any other file; spaces around it don't count."""
 
     sound: str
     broken: str
 
     def apply(self, text: str) -> str:
-        """The file without it."""
+        """Return the file without it."""
         lines = text.splitlines(keepends=True)
-        found = [index for index, line in enumerate(lines) if line.strip() == self.sound.strip()]
-        index = _only(found, self.sound, "")
+        matches = [index for index, line in enumerate(lines) if line.strip() == self.sound.strip()]
+        index = _only(matches, self.sound, "")
         lines[index] = lines[index].replace(self.sound.strip(), self.broken) if self.broken else ""
         return "".join(lines)
 
     def __str__(self) -> str:
-        """With what stands for it."""
+        """Name it, and its replacement."""
         return f"`{self.sound}` → `{self.broken}`" if self.broken else f"without `{self.sound}`"
 
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A node, and where it hangs: a field of its parent, and the number in it where that is a list.
-
-    Statements go outwards.
-    """
+    """A node, and its position in the tree."""
 
     node: ast.AST
+    """The node."""
     parent: ast.AST
+    """The node that has it in a field."""
     field: str
+    """The name of that field."""
     index: int | None
+    """Its number in the field's list; `None` if the field is not a list."""
     statements: tuple[ast.stmt, ...]
+    """The statements around it, from the innermost outwards."""
 
 
 def _sites(owner: ast.AST) -> Iterator[_Site]:
-    """Everything in a function; of a module or class what is its own, and not a function's."""
+    """Yield all nodes in a function; of a module or class only those outside of functions."""
     yield from _below(
         owner,
         (owner,) if isinstance(owner, ast.stmt) else (),
-        whole=isinstance(owner, ast.FunctionDef),
+        deep=isinstance(owner, ast.FunctionDef),
     )
 
 
-def _below(parent: ast.AST, statements: tuple[ast.stmt, ...], *, whole: bool) -> Iterator[_Site]:
+def _below(parent: ast.AST, statements: tuple[ast.stmt, ...], *, deep: bool) -> Iterator[_Site]:
     for field, value in ast.iter_fields(parent):
         children = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
         for index, child in children:
@@ -195,52 +208,57 @@ def _below(parent: ast.AST, statements: tuple[ast.stmt, ...], *, whole: bool) ->
                 continue
             inner = (child, *statements) if isinstance(child, ast.stmt) else statements
             yield _Site(child, parent, field, index, inner)
-            if whole or not isinstance(child, _Owner):
-                yield from _below(child, inner, whole=whole)
+            if deep or not isinstance(child, _Owner):
+                yield from _below(child, inner, deep=deep)
 
 
 def _owner(module: ast.Module, within: str) -> ast.Module | _Owner:
-    """The class, function or method of a qualified name; the module for none."""
-    found: ast.Module | _Owner = module
+    """Return the class, function or method of a qualified name; the module for an empty one."""
+    owner: ast.Module | _Owner = module
     for name in within.split(".") if within else ():
         inner = (
-            [one for one in ast.walk(found) if isinstance(one, _Owner) and one.name == name]
-            if found is not module
+            [node for node in ast.walk(owner) if isinstance(node, _Owner) and node.name == name]
+            if owner is not module
             else []
         )
-        inner = inner or [one for one in found.body if isinstance(one, _Owner) and one.name == name]
-        found = _only(inner, name, within)
-    return found
+        inner = inner or [
+            node for node in owner.body if isinstance(node, _Owner) and node.name == name
+        ]
+        owner = _only(inner, name, within)
+    return owner
 
 
-def _only(found: Sequence[_Found], sound: str, within: str) -> _Found:
+def _only(matches: Sequence[_Found], sound: str, within: str) -> _Found:
     place = within or "the file"
-    if len(found) != 1:
-        raise NotFound(f"{place} has {len(found) or 'no'} places with `{sound}`")
-    return found[0]
+    if len(matches) != 1:
+        raise NotFound(f"{place} has {len(matches) or 'no'} places with `{sound}`")
+    return matches[0]
 
 
 def _pattern(text: str, *, statement: bool = False) -> ast.AST:
-    """What a text means: an expression where it is one, else a statement; of one that ends with a colon, the head alone."""
+    """Parse a text: an expression if it is one, else a statement.
+
+    Of a statement that ends with a colon, only the head is meant.
+    """
     if not statement:
         try:
             return ast.parse(text.strip(), mode="eval").body
         except SyntaxError:
             pass
-    made = _statements(text)
-    if len(made) != 1:
-        raise NotFound(f"`{text}` is no statement, but {len(made)}")
-    return made[0]
+    statements = _statements(text)
+    if len(statements) != 1:
+        raise NotFound(f"`{text}` is no statement, but {len(statements)}")
+    return statements[0]
 
 
 def _statements(text: str) -> list[ast.stmt]:
     lines = text.strip("\n")
-    made = ast.parse(f"{lines}\n    ..." if lines.rstrip().endswith(":") else lines).body
-    return made or [ast.Pass()]
+    body = ast.parse(f"{lines}\n    ..." if lines.rstrip().endswith(":") else lines).body
+    return body or [ast.Pass()]
 
 
 def _is_statement(broken: str) -> bool:
-    """Whether what comes instead can only stand where a statement does: nothing, or what is no expression."""
+    """Return whether the replacement can only be a statement: nothing, or not an expression."""
     try:
         ast.parse(broken.strip(), mode="eval")
     except SyntaxError:
@@ -248,13 +266,13 @@ def _is_statement(broken: str) -> bool:
     return False
 
 
-def _with_body(made: list[ast.stmt], of: ast.stmt) -> list[ast.stmt]:
-    """Heads alone get the body of the statement that they stand for."""
-    if len(made) == 1 and hasattr(made[0], "body"):
+def _with_body(heads: list[ast.stmt], of: ast.stmt) -> list[ast.stmt]:
+    """Give heads the body of the statement that they replace."""
+    if len(heads) == 1 and hasattr(heads[0], "body"):
         for name in _INNER:
-            if hasattr(of, name) and hasattr(made[0], name):
-                setattr(made[0], name, getattr(of, name))
-    return made
+            if hasattr(of, name) and hasattr(heads[0], name):
+                setattr(heads[0], name, getattr(of, name))
+    return heads
 
 
 def _keywords(text: str) -> list[ast.keyword]:
@@ -263,18 +281,18 @@ def _keywords(text: str) -> list[ast.keyword]:
     return call.keywords
 
 
-def _same(node: ast.AST, wanted: ast.AST) -> bool:
-    """Whether two nodes mean the same; of a head alone, whether it is the other one's."""
-    if type(node) is not type(wanted):
+def _same(node: ast.AST, pattern: ast.AST) -> bool:
+    """Return whether two nodes mean the same; a bare head is compared with the other's head."""
+    if type(node) is not type(pattern):
         return False
-    body = getattr(wanted, "body", None)
+    body = getattr(pattern, "body", None)
     if (
-        isinstance(wanted, ast.stmt)
+        isinstance(pattern, ast.stmt)
         and isinstance(body, list)
         and ast.dump(body[0]) == ast.dump(ast.Expr(ast.Constant(...)))
     ):
-        node, wanted = (_head(one) for one in (node, wanted))
-    return ast.dump(node) == ast.dump(wanted)
+        node, pattern = (_head(each) for each in (node, pattern))
+    return ast.dump(node) == ast.dump(pattern)
 
 
 def _head(statement: ast.AST) -> ast.AST:
@@ -285,18 +303,21 @@ def _head(statement: ast.AST) -> ast.AST:
     return alone
 
 
-def _edited(text: str, module: ast.Module, site: _Site, made: Sequence[ast.AST]) -> str:
-    """The text with other nodes in the place of one: the statement around it is written anew, and nothing else."""
+def _edited(text: str, module: ast.Module, site: _Site, replacement: Sequence[ast.AST]) -> str:
+    """Return the text with other nodes instead of one.
+
+    Only the statement around it is written again.
+    """
     before = ast.dump(module)
-    held = getattr(site.parent, site.field)
+    siblings = getattr(site.parent, site.field)
     if site.index is None:
-        (made_one,) = made
+        (made_one,) = replacement
         setattr(site.parent, site.field, made_one)
     else:
-        held[site.index : site.index + 1] = made
+        siblings[site.index : site.index + 1] = replacement
     if isinstance(site.node, ast.stmt):
         first, statements = (
-            [one for one in made if isinstance(one, ast.stmt)],
+            [node for node in replacement if isinstance(node, ast.stmt)],
             (
                 site.node,
                 *site.statements[1:],
@@ -307,7 +328,7 @@ def _edited(text: str, module: ast.Module, site: _Site, made: Sequence[ast.AST])
     lines = text.splitlines(keepends=True)
     for number, statement in enumerate(statements):
         start = min(
-            [statement.lineno, *(one.lineno for one in getattr(statement, "decorator_list", ()))]
+            [statement.lineno, *(node.lineno for node in getattr(statement, "decorator_list", ()))]
         )
         line = lines[start - 1]
         prefix = line[: len(line) - len(line.lstrip())]
@@ -317,29 +338,32 @@ def _edited(text: str, module: ast.Module, site: _Site, made: Sequence[ast.AST])
         if not alone:
             continue
         written = first if number == 0 else [statement]
-        whole = "".join(
+        changed = "".join(
             [
                 *lines[: start - 1],
                 _written(written, len(prefix)),
                 *lines[statement.end_lineno or start :],
             ]
         )
-        if ast.dump(ast.parse(whole)) == ast.dump(module) != before:
-            return whole
+        if ast.dump(ast.parse(changed)) == ast.dump(module) != before:
+            return changed
     raise NotFound(f"`{ast.unparse(site.node)}` cannot be changed there")
 
 
 def _written(statements: list[ast.stmt], indent: int) -> str:
-    """Statements as text, where they hang: not indented afterwards, since lines of a string are not to be."""
-    depth, made = indent // 4, statements
+    """Return statements as text at their depth.
+
+    They are not indented afterwards, since lines of a string must not be.
+    """
+    depth, nested = indent // 4, statements
     for _ in range(depth):
-        made = [ast.If(test=ast.Constant(value=True), body=made, orelse=[])]
-    text = "\n".join(ast.unparse(ast.fix_missing_locations(one)) for one in made)
+        nested = [ast.If(test=ast.Constant(value=True), body=nested, orelse=[])]
+    text = "\n".join(ast.unparse(ast.fix_missing_locations(statement)) for statement in nested)
     return "\n".join(text.split("\n")[depth:]).lstrip("\n") + "\n"
 
 
 def _yaml_node(root: Any, path: Sequence[str | int]) -> tuple[Any, Any]:
-    """Key and value of the last part of a path."""
+    """Return key and value of the last part of a path."""
     key, value = root, root
     for part in path:
         if isinstance(value, yaml.MappingNode):

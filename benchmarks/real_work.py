@@ -1,4 +1,6 @@
-"""Verdict quality on real work: six small CPU workloads against themselves, and against themselves with one repetition more.
+"""Measures verdict quality on six small CPU workloads, unchanged and with a real plant.
+
+They run against themselves, and against themselves with one repetition more.
 
 Run as ``python -m benchmarks.real_work [--runs N] [--planted N] [--json FILE [--resume]]``.
 Everything is the product's own: resident pairs in turns, looks, the calibration of this machine,
@@ -47,26 +49,27 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """One run, with the plant or without: what was said of each case, after how many launches of it; how many seconds it took.
-
-    `reasons` are the judge's words for a verdict that is wrong: why unchanged code is said to have
-    changed, or a plant not found.
-    """
+    """One run, with the plant or without."""
 
     plant: bool
+    """True if head has the plant."""
     verdicts: Mapping[str, Verdict]
+    """The verdict of each case, by id."""
     launches: Mapping[str, int]
+    """The number of launches of each case, by id."""
     seconds: float
+    """The wall time of the run (s)."""
     reasons: Mapping[str, str] = field(default_factory=dict)
+    """The judge's words for each wrong verdict, by id."""
 
     @property
     def failed(self) -> bool:
-        """Whether a gate of the run fails by default: a case has regressed, or is suspected to have."""
+        """True if a gate of the run fails by default: a case has regressed, or is suspected."""
         return bool({Verdict.REGRESSED, Verdict.SUSPECTED} & {*self.verdicts.values()})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Calibrate, run, print the table, write JSON where asked."""
+    """Calibrate, run, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100, help="runs of unchanged code")
     parser.add_argument("--planted", type=int, default=20, help="runs with the plant")
@@ -101,17 +104,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def noise_rows(learned: Sequence[Calibration]) -> list[dict[str, str]]:
-    """For each workload the root mean square of its launches' log-ratios, the largest, and the usual spread inside a launch."""
+    """Return a row for each workload: its launches' log-ratios, and the spread inside a launch.
+
+    Of the ratios, it has the root mean square and the largest.
+    """
     ratios: dict[str, list[float]] = defaultdict(list)
     within: dict[str, list[float]] = defaultdict(list)
-    for one in (
+    for timing in (
         series
         for calibration in learned
         for series in calibration.series
         if series.metric == "step_time"
     ):
-        ratios[one.case] += one.ratios
-        within[one.case] += [spread for spread in one.within if spread is not None]
+        ratios[timing.case] += timing.ratios
+        within[timing.case] += [spread for spread in timing.within if spread is not None]
     return [
         {
             "workload": case.partition("/")[2],
@@ -125,35 +131,42 @@ def noise_rows(learned: Sequence[Calibration]) -> list[dict[str, str]]:
 
 
 def spread(clean: int, planted: int) -> list[bool]:
-    """In which runs the plant is: spread evenly, so that both kinds see the same hours of the machine."""
+    """Return which runs have the plant.
+
+    They are spread evenly, so that both kinds see the same hours of the machine.
+    """
     total = clean + planted
     return [(run + 1) * planted // total > run * planted // total for run in range(total)]
 
 
 def earlier(path: Path | None) -> list[Judged]:
-    """The runs that an interrupted benchmark has written down."""
+    """Return the runs that an interrupted benchmark has written."""
     if path is None or not path.exists():
         return []
     runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
     return [
         replace(
-            Judged(**run), verdicts={name: Verdict(one) for name, one in run["verdicts"].items()}
+            Judged(**run),
+            verdicts={name: Verdict(verdict) for name, verdict in run["verdicts"].items()},
         )
         for run in runs
     ]
 
 
-def left(wanted: Sequence[bool], ended: Sequence[Judged]) -> list[bool]:
-    """Which of the wanted runs, with the plant or without, are still to be made."""
+def left(planned: Sequence[bool], ended: Sequence[Judged]) -> list[bool]:
+    """Return which of the planned runs, with the plant or without, are still missing."""
     done, rest = Counter(run.plant for run in ended), []
-    for plant in wanted:
+    for plant in planned:
         done[plant] -= 1
         rest += [plant] if done[plant] < 0 else []
     return rest
 
 
 def document(ended: Sequence[Judged]) -> dict[str, Any]:
-    """What is written after every run: a benchmark of hours must not lose all when it is interrupted."""
+    """Return the document that is written after every run.
+
+    A benchmark of hours must not lose all when it is interrupted.
+    """
     clean = [run for run in ended if not run.plant]
     regressed = sum(Verdict.REGRESSED in run.verdicts.values() for run in clean)
     return {
@@ -195,7 +208,7 @@ def _judge_run(folder: Path, noise: NoiseFolder, *, plant: bool) -> Judged:
 
 
 def is_wrong(verdict: Verdict, *, plant: bool) -> bool:
-    """Whether a verdict is not the right one, be it only that nothing was decided about a plant."""
+    """Return whether a verdict is wrong; an undecided plant counts."""
     changed = {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.SUSPECTED}
     return verdict is not Verdict.REGRESSED if plant else verdict in changed
 
@@ -296,7 +309,7 @@ def _tell(run: Judged) -> None:
     what = "planted" if run.plant else "unchanged"
     sys.stderr.write(
         f"{what}: {run.seconds:.0f} s, {dict(run.launches)},"
-        f" {[str(one) for one in run.verdicts.values()]}\n"
+        f" {[str(verdict) for verdict in run.verdicts.values()]}\n"
     )
 
 

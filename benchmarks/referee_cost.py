@@ -1,4 +1,4 @@
-"""What the referee does to timing: one side with it, the other without, in the same paired launches.
+"""Measures the influence of the referee on timing, in paired launches with and without it.
 
 Run as ``python -m benchmarks.referee_cost [--launches N] [--only TEXT] [--at-most N] [--json FILE
 [--resume]]``. CPU only, one thread; small cases of all suites whose calls the referee looks at.
@@ -62,7 +62,7 @@ PLAN: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("training_loss", {"name": "reviews", "epochs": 1, "backend": "aot_eager"}),
 )
 ROOT = Path(__file__).resolve().parents[1]
-"""Where the worker of the benchmark is imported from."""
+"""The folder that the benchmark's worker is imported from."""
 OFF = "CI_BENCH_REFEREE_OFF"
 """In the environment of the side that goes without."""
 SPENT = "CI_BENCH_REFEREE_SPENT"
@@ -73,14 +73,17 @@ class Refereed(Timed):
     """A suite whose workers can go without the referee."""
 
     def __init__(self, suite: Suite) -> None:
-        """`suite` is whose cases are timed."""
+        """Wrap the suite whose cases are timed."""
         super().__init__(suite)
         self.worker = "benchmarks.referee_cost_worker"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """What the looks at a case took of the wall time of measuring it, both sides and all launches (s)."""
+    """Share of the looks at a case in the wall time of measuring it (s).
+
+    It is over both sides and all launches.
+    """
 
     case: str
     referee_s: float
@@ -88,7 +91,7 @@ class Share:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked."""
+    """Measure, print the table, write JSON if asked."""
     return collect(
         argv,
         about=__doc__,
@@ -101,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def planned() -> list[tuple[Refereed, Case]]:
-    """What is measured."""
+    """Return the measured cases."""
     return [
         (timed, case)
         for name, options in PLAN
@@ -111,17 +114,17 @@ def planned() -> list[tuple[Refereed, Case]]:
 
 
 def table(differences: Sequence[Difference], shares: Sequence[Share]) -> str:
-    """Each arm's difference, and its case's share."""
+    """Render each arm's difference, and its case's share."""
     of = {share.case: f"{share.referee_s / share.wall_s:.2%}" for share in shares}
     rows = [
         {
-            "case": one.case,
-            "arm": one.arm,
-            "with / without": text_of(one.ratios),
-            "launches": str(len(one.ratios)),
-            "share of the wall time": of[one.case],
+            "case": difference.case,
+            "arm": difference.arm,
+            "with / without": text_of(difference.ratios),
+            "launches": str(len(difference.ratios)),
+            "share of the wall time": of[difference.case],
         }
-        for one in differences
+        for difference in differences
     ]
     return render(f"The referee, on and off in the same launches; {overall(differences)}", rows)
 

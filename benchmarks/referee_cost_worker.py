@@ -1,4 +1,7 @@
-"""The worker of `referee_cost`: each suite's own, with a clock around all that the referee does, or without a referee."""
+"""The worker of `referee_cost`: each suite's own, with a clock around all the referee's work.
+
+Or it is without a referee.
+"""
 
 import os
 import time
@@ -20,7 +23,10 @@ CLOCKED = ("begin", "look", "check", "check_reference")
 
 
 def open_workload(case: Case, context: Context) -> Workload:
-    """The workload of one case; what the referee takes is written to the file that the environment names."""
+    """Open the workload of one case.
+
+    The referee's seconds are written to the file that the environment names.
+    """
     if os.environ.get(OFF):
         _go_without()
     else:
@@ -31,7 +37,10 @@ def open_workload(case: Case, context: Context) -> Workload:
 
 
 def _go_without() -> None:
-    """The engine orders looks of both sides alike; arms that were opened without a referee pass them over."""
+    """Open arms without a referee, which pass over looks.
+
+    The engine orders looks of both sides alike.
+    """
     opened = ResidentArms.open
 
     def open_without(
@@ -45,10 +54,10 @@ def _go_without() -> None:
 
 def _clocked(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def clocked(*arguments: Any, **named: Any) -> Any:
+    def clocked(*arguments: Any, **options: Any) -> Any:
         begun = time.perf_counter()
         try:
-            return method(*arguments, **named)
+            return method(*arguments, **options)
         finally:
             with Path(os.environ[SPENT]).open("a", encoding="utf-8") as spent:
                 spent.write(f"{time.perf_counter() - begun}\n")

@@ -1,9 +1,10 @@
-"""The same commit against itself, and a commit with planted changes: `ci-bench gate` in paired mode, from the command line on.
+"""Gates the same commit against itself, and a commit with planted changes.
 
 Run as ``python -m benchmarks.same_commit [--runs N] [--planted N] [--training] [--json FILE]``.
-Each run makes both trees of a repository anew (`sample_repository`), measures them in turns and
-judges by the default policy, as a user's job does; the machine is calibrated once, before. A run of
-the same commit is clean when nothing regressed, nothing failed and the job passes.
+Each run is `ci-bench gate` in paired mode: it makes both trees of a new repository
+(`sample_repository`), measures them in turns and judges by the default policy, as a user's job
+does; the machine is calibrated once, before. A run of the same commit is clean if nothing
+regressed, nothing failed and the job passes.
 """
 
 import argparse
@@ -28,27 +29,28 @@ CALIBRATION_RUNS, CALIBRATION_LAUNCHES = 2, 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """One gate: its exit code, what it said of each case, whether parity held everywhere, and how many seconds it took.
-
-    `resolvable` is the relative change of each case's step time that it would have found nine times
-    in ten.
-    """
+    """One gate."""
 
     exit_code: int
+    """The exit code of the command."""
     verdicts: Mapping[str, Verdict]
+    """The verdict of each case, by id."""
     resolvable: Mapping[str, float]
+    """The detectable change of each case's step time (90 % power, relative), by id."""
     parity_holds: bool
+    """True if parity holds in all cases."""
     seconds: float
+    """The wall time of the gate (s)."""
 
     @property
     def clean(self) -> bool:
-        """Whether unchanged code was called unchanged, or at worst undecided."""
+        """True if unchanged code was called unchanged, or at worst undecided."""
         calm = {Verdict.UNCHANGED, Verdict.INCONCLUSIVE, Verdict.IMPROVED}
         return self.exit_code == 0 and self.parity_holds and set(self.verdicts.values()) <= calm
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Calibrate, run, print the table, write JSON where asked."""
+    """Calibrate, run, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--runs", type=int, default=20, help="runs of the same commit against itself"

@@ -1,4 +1,4 @@
-"""A small repository as a user may have one: two operations with a suite of their own, a compiler backend, a configuration.
+"""A small repository like a user's: two operations, their suite, a backend, a configuration.
 
 `make` writes it and commits it; `plant` commits one operation that is 5 % slower, one that is
 faster, and a backend whose loss is off by 1 %. One operation waits 20 times, as for a device, the
@@ -38,7 +38,8 @@ from torch import Tensor
 
 def backend(graph, inputs):
     def run(*arguments):
-        return tuple({scale} * out if isinstance(out, Tensor) and out.requires_grad else out for out in graph.forward(*arguments))
+        return tuple({scale} * out if isinstance(out, Tensor) and out.requires_grad else out \
+for out in graph.forward(*arguments))
 
     return run
 '''
@@ -56,7 +57,8 @@ class Operations(Suite):
     def plan(self, options):
         due = Due(times=("step_time",))
         return tuple(
-            Case(id=f"operations/{op}", suite="operations", name=op, params={}, arms=("plain",), reference="plain", due=due)
+            Case(id=f"operations/{op}", suite="operations", name=op, params={}, \
+arms=("plain",), reference="plain", due=due)
             for op in ("fetch_rows", "rank_rows")
         )
 
@@ -112,7 +114,10 @@ TRAINING = {
 
 
 def make(folder: Path, *, training: bool = False, **run: object) -> None:
-    """Write the repository and commit it, with a `training` where wanted; `run` are more fields of the configuration's `run`."""
+    """Write the repository and commit it, with a `training` if requested.
+
+    `run` are further fields of the configuration's `run`.
+    """
     folder.mkdir(parents=True)
     _write(folder, slow=REPEATS, fast=REPEATS, scale=1)
     (folder / "operations_suite.py").write_text(SUITE)
@@ -141,7 +146,7 @@ def _write(folder: Path, *, slow: int, fast: int, scale: float) -> None:
 
 
 def commit(folder: Path, message: str) -> None:
-    """Commit all that lies in a repository."""
+    """Commit all files of a repository."""
     author = (
         "-c",
         "user.name=sample",

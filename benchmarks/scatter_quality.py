@@ -1,9 +1,9 @@
-"""How often launches of head are said to scatter more widely than base's: on simulated noise, and where they do.
+"""Measures how often launches of head are reported to scatter more widely than base's.
 
-Run as ``python -m benchmarks.scatter_quality [--runs N] [--json FILE]``. Runs have 50 cases, all
-gating. A *false alarm* is a run of unchanged code in which any case is said to scatter. The last
-columns are the share of cases that are found whose launches in head scatter by so much (a standard
-deviation of the logarithm). The same seed gives the same table.
+Run as ``python -m benchmarks.scatter_quality [--runs N] [--json FILE]``. Noise is simulated; runs
+have 50 cases, all gating. A *false alarm* is a run of unchanged code in which any case is reported
+to scatter. The last columns are the share of reported cases if launches of head scatter by so much
+(a standard deviation of the logarithm). The same seed gives the same table.
 """
 
 import argparse
@@ -25,11 +25,11 @@ PER_CENT = 100.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Simulate, print the table, write JSON where asked."""
+    """Simulate, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--models", nargs="*", default=[one.name for one in SETTINGS])
+    parser.add_argument("--models", nargs="*", default=[setting.name for setting in SETTINGS])
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     settings = [setting for setting in SETTINGS if setting.name in arguments.models]
@@ -52,14 +52,18 @@ def _rows(setting: Setting, runs: int, seed: int) -> Iterator[dict[str, str]]:
         base, head = (trimmed_mean(side.astype(np.float64)) / PER_CENT for side in sides)
         scatter = rng.standard_normal(head.shape)
         for place, launches in enumerate(LAUNCHES):
-            for one, two in zip(base[..., :launches], head[..., :launches], strict=True):
-                alarms[place] += np.isfinite(wider_scatter(one, two, gating)).any()
+            for base_run, head_run in zip(base[..., :launches], head[..., :launches], strict=True):
+                alarms[place] += np.isfinite(wider_scatter(base_run, head_run, gating)).any()
             for column, plant in enumerate(PLANTS):
                 planted = head + plant * scatter
-                for one, two in zip(base[..., :launches], planted[..., :launches], strict=True):
-                    caught[place, column] += np.isfinite(wider_scatter(one, two, gating)).sum()
+                for base_run, head_run in zip(
+                    base[..., :launches], planted[..., :launches], strict=True
+                ):
+                    caught[place, column] += np.isfinite(
+                        wider_scatter(base_run, head_run, gating)
+                    ).sum()
     for place, launches in enumerate(LAUNCHES):
-        found = {
+        shares = {
             f"{plant:.0%} found": f"{caught[place, column] / runs / CASES:.1%}"
             for column, plant in enumerate(PLANTS)
         }
@@ -67,7 +71,7 @@ def _rows(setting: Setting, runs: int, seed: int) -> Iterator[dict[str, str]]:
             "model": setting.name,
             "launches": str(launches),
             "false alarms": f"{alarms[place] / runs:.2%}",
-            **found,
+            **shares,
         }
 
 

@@ -1,4 +1,6 @@
-"""Hundreds of shapes of one operator by two providers in one paired gate: does it end within its budget, and what does it say?
+"""Gates hundreds of shapes of one operator by two providers in one paired gate.
+
+It shows whether the gate ends within its budget, and its verdicts.
 
 Run as ``python -m benchmarks.shapes_gate [--shapes 504] [--budget 30m] [--slower 1.08]``. It makes
 a repository with a library of one operator (a chain of elementwise steps) and its benchmark, on the
@@ -46,7 +48,8 @@ import mylib
 
 import ci_bench
 
-SHAPES = [(rows, columns) for rows in range(8, 8 + 8 * {rows}, 8) for columns in range(8, 8 + 8 * {columns}, 8)]
+SHAPES = [(rows, columns) for rows in range(8, 8 + 8 * {rows}, 8) \
+for columns in range(8, 8 + 8 * {columns}, 8)]
 
 
 @ci_bench.benchmark(shapes=SHAPES)
@@ -83,16 +86,24 @@ policy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
-    """What came of one gate: `wall_s` of the whole command, `measured_s` of that measuring; rows of cases and of verdicts."""
+    """One gate."""
 
     wall_s: float
+    """The wall time of the command (s)."""
     measured_s: float
+    """The seconds of measuring in it."""
     exit_code: int
+    """The exit code of the command."""
     cases: int
+    """The number of cases in the results."""
     statuses: Counter[str]
+    """The number of cases of each status."""
     verdicts: Counter[str]
+    """The number of step times of each verdict."""
     headline: str
+    """The headline of the comparison."""
     page_bytes: int
+    """The size of the HTML report (bytes)."""
 
 
 def _git(folder: Path, *words: str) -> None:
@@ -101,7 +112,7 @@ def _git(folder: Path, *words: str) -> None:
 
 
 def make(folder: Path, *, shapes: int, slower: float | None) -> None:
-    """A repository of two commits; the second has the slower library, if any."""
+    """Create a repository of two commits; the second has the slower library, if any."""
     (folder / "benchmarks").mkdir()
     (folder / "mylib.py").write_text(LIBRARY.format(rounds=ROUNDS))
     grid = {"rows": shapes // COLUMNS, "columns": COLUMNS, "rounds": ROUNDS}
@@ -119,7 +130,7 @@ def make(folder: Path, *, shapes: int, slower: float | None) -> None:
 
 
 def gate(folder: Path, output: Path, *, budget: str) -> Gate:
-    """The command, as a user types it."""
+    """Run the command as a user types it."""
     command = (
         sys.executable,
         "-m",
@@ -138,21 +149,21 @@ def gate(folder: Path, output: Path, *, budget: str) -> Gate:
     results = json.loads((output / "results.json").read_text())
     comparison = json.loads((output / "comparison.json").read_text())
     rows: list[dict[str, Any]] = comparison["cases"]
-    pairs = [one for row in rows for one in row["pairs"] if one["metric"] == "step_time"]
+    pairs = [pair for row in rows for pair in row["pairs"] if pair["metric"] == "step_time"]
     return Gate(
         wall_s=wall_s,
         measured_s=results["measured_s"],
         exit_code=ended.returncode,
         cases=len(results["cases"]),
         statuses=Counter(row["status"] for row in results["cases"]),
-        verdicts=Counter(one["verdict"] for one in pairs),
+        verdicts=Counter(pair["verdict"] for pair in pairs),
         headline=comparison["judgement"]["headline"],
         page_bytes=(output / "report.html").stat().st_size,
     )
 
 
 def main() -> None:
-    """Print what came of it."""
+    """Gate, and print the figures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -163,29 +174,29 @@ def main() -> None:
     )
     parser.add_argument("--keep", type=Path, help="a folder for the documents and the page")
     parser.add_argument("--json", type=Path, help="also write the figures here")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "repository"
         folder.mkdir()
-        make(folder, shapes=given.shapes, slower=given.slower)
-        found = gate(folder, given.keep or Path(scratch) / "output", budget=given.budget)
+        make(folder, shapes=options.shapes, slower=options.slower)
+        result = gate(folder, options.keep or Path(scratch) / "output", budget=options.budget)
     row = {
-        "cases": str(found.cases),
-        "budget": given.budget,
-        "measured (s)": f"{found.measured_s:.0f}",
-        "whole command (s)": f"{found.wall_s:.0f}",
-        "statuses": ", ".join(f"{count} {name}" for name, count in found.statuses.most_common()),
+        "cases": str(result.cases),
+        "budget": options.budget,
+        "measured (s)": f"{result.measured_s:.0f}",
+        "whole command (s)": f"{result.wall_s:.0f}",
+        "statuses": ", ".join(f"{count} {name}" for name, count in result.statuses.most_common()),
         "verdicts of step time": ", ".join(
-            f"{count} {name}" for name, count in found.verdicts.most_common()
+            f"{count} {name}" for name, count in result.verdicts.most_common()
         ),
-        "exit code": str(found.exit_code),
-        "page (MB)": f"{found.page_bytes / 1e6:.1f}",
+        "exit code": str(result.exit_code),
+        "page (MB)": f"{result.page_bytes / 1e6:.1f}",
     }
-    title = f"One gate of {found.cases} shapes by two providers"
+    title = f"One gate of {result.cases} shapes by two providers"
     publish(
-        f"{render(title, [row])}\n{found.headline}",
-        {"gate": row, "headline": found.headline},
-        given.json,
+        f"{render(title, [row])}\n{result.headline}",
+        {"gate": row, "headline": result.headline},
+        options.json,
     )
 
 

@@ -1,13 +1,13 @@
-"""One rank of two that works 5 % longer in each step, and the same commit: `ci-bench gate` in paired mode, on the command line.
+"""Gates one rank of two that works 5 % longer in each step, and the same commit.
 
 Run as ``python -m benchmarks.slow_rank [--ways layouts loop] [--heads slower same] [--work pauses]
-[--place optimizer]``. The work is 20 products of matrices in each rank's forward pass, or 20
-pauses, as of ranks whose work is done by devices of their own; where it is planted, rank 1 alone
-does 21. With ``--place optimizer`` it comes after the exchange of gradients, in the optimizer's
-step, where the other rank has nothing left that it could do meanwhile. The training is measured by
-`training_loss` (DDP beside one process) and as a loop of one's own under `torchrun`. A synchronous
-step is as long as its slowest rank's, so it has to be found as about 5 % of the step, with rank 1
-named. Products need a core for each rank, and nothing else on the machine: the slower of two ranks
+[--place optimizer]``. Each gate is `ci-bench gate` in paired mode. The work is 20 products of
+matrices in each rank's forward pass, or 20 pauses, as of ranks with a separate device each; in the
+slower head, only rank 1 does 21. With ``--place optimizer`` it comes after the exchange of
+gradients, in the optimizer's step, when the other rank has nothing else to do. The training is
+measured by `training_loss` (DDP next to one process) and as a custom loop under `torchrun`. A
+synchronous step takes as long as its slowest rank, so the gate has to find about 5 % of the step,
+with rank 1 named. Products need a core for each rank, and an idle machine: the slower of two ranks
 waits longer.
 """
 
@@ -139,13 +139,13 @@ class Gate:
     head: Results
 
     def pair(self, metric: str, arm: str) -> Pair | None:
-        """Head against base in one metric of one arm."""
+        """Return the comparison of head with base in one metric of one arm."""
         (case,) = self.comparison.cases
         return next((pair for pair in case.pairs if (pair.metric, pair.arm) == (metric, arm)), None)
 
     @property
     def ranks(self) -> str:
-        """What head's facts say of its ranks."""
+        """Facts about ranks in head's results."""
         (row,) = self.head.cases
         return "; ".join(
             f"{name}: {value}" for name, value in row.facts.items() if name.startswith("rank")
@@ -153,7 +153,7 @@ class Gate:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Gate, print the table, write JSON where asked."""
+    """Gate, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ways", nargs="+", choices=tuple(SUITES), default=tuple(SUITES))
     parser.add_argument("--heads", nargs="+", choices=tuple(REPEATS), default=tuple(REPEATS))
@@ -181,17 +181,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             for head in arguments.heads:
                 plant(folder / way, head, work=arguments.work, place=arguments.place)
-                found = gate(folder / way, folder / f"out-{way}-{head}")
+                outcome = gate(folder / way, folder / f"out-{way}-{head}")
                 rows.append(
-                    {"work": arguments.work, "in": arguments.place, **dict(_row(way, head, found))}
+                    {
+                        "work": arguments.work,
+                        "in": arguments.place,
+                        **dict(_row(way, head, outcome)),
+                    }
                 )
-                sys.stderr.write(f"{rows[-1]}; {found.ranks}\n")
+                sys.stderr.write(f"{rows[-1]}; {outcome.ranks}\n")
     publish(render("One rank of two that works 5 % longer", rows), {"rows": rows}, arguments.json)
     return 0
 
 
 def make(folder: Path, way: str, *, launches: int, work: str, place: str = FORWARD) -> None:
-    """A repository whose base has ranks that do the same."""
+    """Create a repository whose base has ranks that do the same."""
     folder.mkdir(parents=True)
     config = {
         "schema_version": 1,
@@ -213,10 +217,10 @@ def plant(folder: Path, head: str, *, work: str, place: str = FORWARD) -> None:
 
 
 def gate(folder: Path, out: Path) -> Gate:
-    """What is checked out against base, with its documents in `out`.
+    """Gate the checkout against base; write the documents to `out`.
 
     Raises:
-        RuntimeError: nothing was compared; it says what the gate printed.
+        RuntimeError: nothing was compared; it has the gate's output.
     """
     started = time.monotonic()
     environ = {**os.environ, "CI_BENCH_NOISE": str(folder.parent / "noise")}
@@ -234,11 +238,11 @@ def gate(folder: Path, out: Path) -> Gate:
     )
 
 
-def _row(way: str, head: str, found: Gate) -> Iterator[tuple[str, str]]:
-    step, skew = found.pair("step_time", ARM[way]), found.pair("rank_skew", ARM[way])
+def _row(way: str, head: str, outcome: Gate) -> Iterator[tuple[str, str]]:
+    step, skew = outcome.pair("step_time", ARM[way]), outcome.pair("rank_skew", ARM[way])
     if step is None or step.speedup is None:
         raise RuntimeError(
-            f"{way}, {head}: no step was timed: {[row.failure for row in found.head.cases]}"
+            f"{way}, {head}: no step was timed: {[row.failure for row in outcome.head.cases]}"
         )
     yield "training", way
     yield "head", "rank 1 alone: 21 in place of 20" if head == SLOWER else "the same"
@@ -246,8 +250,8 @@ def _row(way: str, head: str, found: Gate) -> Iterator[tuple[str, str]]:
     yield "step", f"{1 / step.speedup - 1:+.1%}"
     yield "could be told", "–" if step.resolvable is None else f"{step.resolvable:.1%}"
     yield "skew, base → head", "–" if skew is None else f"{_ms(skew.base)} → {_ms(skew.head)}"
-    yield "exit code", str(found.exit_code)
-    yield "s", f"{found.seconds:.0f}"
+    yield "exit code", str(outcome.exit_code)
+    yield "s", f"{outcome.seconds:.0f}"
 
 
 def _ms(summary: object) -> str:

@@ -34,20 +34,26 @@ class Project:
     """A repository, and the words that the headline of each step contains."""
 
     kind: str
+    """The kind of repository, as a column of the table."""
     like: str
     """The public repository with the same traits."""
     files: Mapping[str, str]
+    """The texts of its files, by path."""
     finish: tuple[Edit, ...]
+    """The edits that a user makes after `ci-bench init`."""
     changes: Mapping[Step, tuple[Edit, ...]]
+    """The edits of each step that follows, as pull requests."""
     case: str
     """The case that gets slower, as `ci-bench accept` names it."""
     headlines: Mapping[Step, str]
+    """The words that the headline of each step contains."""
     blocks: int = 10
+    """The number of blocks of a launch."""
 
 
 CONFIG = "ci-bench.yml"
 
 
 def replaced(file: str, old: str, new: str) -> tuple[Edit, ...]:
-    """Return the one edit that puts `new` in place of `old`."""
+    """Return the one edit that puts `new` instead of `old`."""
     return (Edit(file=file, old=old, new=new),)

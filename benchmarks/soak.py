@@ -1,12 +1,12 @@
-"""Runs, compares and reports small cases again and again in one process, and watches whether anything grows.
+"""Runs, compares and reports small cases repeatedly in one process, and watches for growth.
 
 ``python -m benchmarks.soak --minutes 120 --json soak.json``
 
-A cycle measures one command, compares it with the run before as a gate does, compares the two
-documents again, reports and converts them: what a long-lived user of the package does, by its own
-commands. After each cycle: resident memory, open files, threads and children of this process,
-processes that carry the run's folder, and files in a temporary folder of its own. Growth is told
-between the second tenth of the cycles and the last, by medians; the first tenth fills caches.
+A cycle measures one command, compares it with the previous run as a gate does, compares the two
+documents again, reports and converts them, like a long-lived user of the package, with its
+commands. Observed after each cycle are resident memory, open files, threads and children of this
+process, processes that carry the run's folder, and files in its temporary folder. Growth is the
+change from the second tenth of the cycles to the last, by medians; the first tenth fills caches.
 
 Exit code 1: there is a leftover after some cycle, more open files at the end, or memory grew by
 more than 5 %.
@@ -34,7 +34,8 @@ run: {device: cpu, launches: 1, blocks: 2, sample_s: 0.001, warmup_s: 0.05, stag
 suites:
   command:
     - {name: nothing, command: "true"}
-policy: {severities: {regressed: note, common_shift: note, inconclusive: note, baseline_missing: note, case_removed: note}}
+policy: {severities: {regressed: note, common_shift: note, inconclusive: note, \
+baseline_missing: note, case_removed: note}}
 """
 MOST_GROWTH = 0.05
 FEWEST = 20
@@ -46,15 +47,21 @@ class State:
     """This process after a cycle."""
 
     resident_bytes: int
+    """The resident memory of this process."""
     open_files: int
+    """The number of its open descriptors."""
     threads: int
+    """The number of its Python threads."""
     children: int
+    """The number of its child processes."""
     marked_processes: int
+    """The number of processes that carry the run's folder in their environment."""
     temporary_files: int
+    """The number of files and folders below the run's folder."""
 
 
 def look(folder: Path) -> State:
-    """What there is now; `folder` is where temporary files go."""
+    """Return the present state; `folder` is for temporary files."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return State(
         resident_bytes=pages * os.sysconf("SC_PAGESIZE"),
@@ -80,7 +87,7 @@ def _carrying(text: bytes) -> Iterator[Path]:
 
 
 def cycle(folder: Path) -> None:
-    """Measure, gate against the run before, compare, report, convert.
+    """Measure, gate against the previous run, compare, report, convert.
 
     Raises:
         RuntimeError: a command failed.
@@ -113,42 +120,48 @@ def cycle(folder: Path) -> None:
         ("convert", results, "--to", "pyperf", "--output", folder / "pyperf.json"),
         ("validate", results),
     ):
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             code = cli.main([str(part) for part in command])
         if code != ExitCode.OK:
-            raise RuntimeError(f"{command[0]} ended with {code}: {said.getvalue()[-2000:]}")
+            raise RuntimeError(f"{command[0]} ended with {code}: {output.getvalue()[-2000:]}")
 
 
 def growth(states: Sequence[State]) -> Mapping[str, tuple[float, float]]:
-    """Of each field, the median over the second tenth of the cycles and over the last tenth."""
+    """Return medians of each field over the second and the last tenth of the cycles."""
     tenth = max(len(states) // 10, 1)
     early, late = states[tenth : 2 * tenth], states[-tenth:]
     names = [field.name for field in fields(State)]
     return {
-        name: tuple(statistics.median(getattr(one, name) for one in part) for part in (early, late))
+        name: tuple(
+            statistics.median(getattr(state, name) for state in part) for part in (early, late)
+        )
         for name in names
     }
 
 
 def faults(states: Sequence[State]) -> list[str]:
-    """What should not be."""
-    told = growth(states)
-    found = [
+    """Return complaints about leftovers and growth."""
+    medians = growth(states)
+    complaints = [
         f"{name}: {most} after a cycle"
         for name in ("children", "marked_processes")
         if (most := max(getattr(x, name) for x in states))
     ]
-    found += [f"{name} grew from {early:g} to {late:g}" for name in ("open_files", "threads", "temporary_files")
-              for early, late in (told[name],) if late > early]  # fmt: skip
-    early, late = told["resident_bytes"]
-    return found + (
+    complaints += [
+        f"{name} grew from {early:g} to {late:g}"
+        for name in ("open_files", "threads", "temporary_files")
+        for early, late in (medians[name],)
+        if late > early
+    ]
+    early, late = medians["resident_bytes"]
+    return complaints + (
         [f"memory grew by {late / early - 1:.1%}"] if late > early * (1 + MOST_GROWTH) else []
     )
 
 
 def soak(minutes: float, folder: Path) -> list[State]:
-    """Cycles for so many minutes; temporary files go below `folder`."""
+    """Run cycles for so many minutes; temporary files go below `folder`."""
     (folder / "tmp").mkdir()
     (folder / "work").mkdir()
     (folder / "work" / "ci-bench.yml").write_text(CONFIG)
@@ -183,19 +196,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         }
         for name, (early, late) in growth(states).items()
     ]
-    found = faults(states)
+    complaints = faults(states)
     title = (
         f"{len(states)} cycles in {spent_min:.1f} minutes:"
-        f" {'; '.join(found) or 'nothing grew, nothing was left'}"
+        f" {'; '.join(complaints) or 'nothing grew, nothing was left'}"
     )
     document = {
         "minutes": spent_min,
         "cycles": len(states),
-        "faults": found,
-        "states": [asdict(one) for one in states[:: max(len(states) // 50, 1)]],
+        "faults": complaints,
+        "states": [asdict(state) for state in states[:: max(len(states) // 50, 1)]],
     }
     publish(render(title, rows), document, arguments.json)
-    return int(bool(found))
+    return int(bool(complaints))
 
 
 if __name__ == "__main__":

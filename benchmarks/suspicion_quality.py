@@ -1,4 +1,6 @@
-"""How often what could not be decided is suspected: on simulated noise, where measuring ended after a few launches.
+"""Measures how often undecided cases are suspected, if measuring ended after few launches.
+
+It is on simulated noise.
 
 Run as ``python -m benchmarks.suspicion_quality [--runs N] [--json FILE]``. Runs have 50 cases, all
 gating. A *false alarm* is a run without any change in which a case is suspected or called
@@ -28,11 +30,11 @@ PLANTS = (30.0, 100.0, 400.0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Simulate, print the table, write JSON where asked."""
+    """Simulate, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--models", nargs="*", default=[one.name for one in SETTINGS])
+    parser.add_argument("--models", nargs="*", default=[setting.name for setting in SETTINGS])
     parser.add_argument("--json", type=Path, help="also write the figures here")
     arguments = parser.parse_args(argv)
     rows = [
@@ -78,15 +80,18 @@ def _rows(setting: Setting, history: int, runs: int, seed: int) -> Iterator[dict
 
 
 def _red(d: Floats, within: Floats, learned: Learned, stop: int) -> Truths:
-    """Whether each case [runs, cases] would fail its run after so many launches, by the rule that may take sixteen."""
-    seen, inside = (
+    """Return whether each case [runs, cases] would fail its run after so many launches.
+
+    It is by the rule that may take sixteen.
+    """
+    measured, inside = (
         np.where(np.arange(values.shape[-1]) < stop, values, np.nan) for values in (d, within)
     )
     rule = replace(SequentialRule(), gating=CASES)
-    ruling = sequential.replay(seen, inside, learned, rule)
-    shape = seen.shape[:-1]
+    ruling = sequential.replay(measured, inside, learned, rule)
+    shape = measured.shape[:-1]
     cases = Undecided(
-        d=seen,
+        d=measured,
         within=inside,
         tau=np.broadcast_to(np.asarray(rule.tau), shape),
         source=np.full(shape, NoiseSource.TURNS),

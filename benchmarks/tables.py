@@ -1,4 +1,4 @@
-"""What the benchmarks print and write: one table of text, one document of JSON."""
+"""Output of the benchmarks: one table of text, one document of JSON."""
 
 import json
 import sys
@@ -9,7 +9,10 @@ SCHEMA_VERSION = 1
 
 
 def render(title: str, rows: Sequence[Mapping[str, str]]) -> str:
-    """A Markdown table with aligned columns, under a title; all rows have the keys of the first."""
+    """Return a Markdown table with aligned columns, under a title.
+
+    All rows have the keys of the first.
+    """
     if not rows:
         return f"{title}: nothing measured\n"
     heads = list(rows[0])
@@ -26,7 +29,7 @@ def render(title: str, rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def publish(text: str, document: Mapping[str, object], path: Path | None) -> None:
-    """Prints the text, and writes the document where a path is given."""
+    """Print the text, and write the document if there is a path."""
     sys.stdout.write(text + "\n")
     if path:
         path.write_text(

@@ -1,4 +1,4 @@
-"""Real backends on the embedded zoo: is every model accurate, by how much room, and what does compiling it cost?
+"""Measures real backends on the embedded zoo: accuracy, its margin, and compile time.
 
 Run as ``python -m benchmarks.torchbench_zoo [--backend inductor] [--scope model] [--precision fp32]
 [--json FILE]``. One process, one thread, fresh compiler cache; the score is the largest error over
@@ -23,7 +23,7 @@ STEPS = 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Verify every model in both modes, print the table, write JSON where asked.
+    """Verify every model in both modes, print the table, write JSON if asked.
 
     Exit code 1 where one is not accurate.
     """
@@ -54,7 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def measure(case: Case) -> Mapping[str, str]:
-    """One case: accuracy with its score, eager and compiled seconds per step, and the first compiled step's."""
+    """Measure one case: accuracy with its score, and seconds of steps.
+
+    These are eager and compiled seconds per step, and those of the first compiled step.
+    """
     import torch
 
     from ci_bench.suites.torchbench.run import open_workload
@@ -88,13 +91,13 @@ def measure(case: Case) -> Mapping[str, str]:
 
 
 def _answers(evidence: Evidence) -> dict[str, str]:
-    """The word of the accuracy check, its score, and what the runner's rule says."""
+    """Return the word of the accuracy check, its score, and the runner rule's word."""
     words = {check.name: check.detail.partition(":")[0] for check in evidence.checks}
     score = evidence.facts.get("accuracy_score")
-    told = f"{score:.2f}" if isinstance(score, float) else "-"
+    text = f"{score:.2f}" if isinstance(score, float) else "-"
     return {
         "accuracy": words["accuracy"],
-        "score": told,
+        "score": text,
         "runner_rule": words.get("runner_rule", "-"),
     }
 

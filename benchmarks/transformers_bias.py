@@ -1,4 +1,4 @@
-"""Does the suite `transformers` measure what a hand-written loop takes?
+"""Compares the times of the suite `transformers` with those of a hand-written loop.
 
 Step times of the small BERT, in turns with such a loop.
 
@@ -6,9 +6,9 @@ Run as ``python -m benchmarks.transformers_bias [--json FILE]``. CPU only, one t
 below know nothing of the suite: they build the model by its class, make their own inputs, and read
 `time.perf_counter` around a step. Samples of both are taken in turns, and the bias of a build is
 the median ratio of two neighbours, so that a slow moment counts for both. Before each sample comes
-a call that doesn't count: what one way leaves to the allocator is else paid for by the other (5 %
-here). Where a model's weights happen to lie in memory can change its time by a fifth, so both are
-built again and again: the bias is of all builds.
+a call that doesn't count: otherwise one way pays for what the other leaves to the allocator (5 %
+here). The position of a model's weights in memory can change its time by a fifth, so both are built
+repeatedly: the bias is of all builds.
 """
 
 import argparse
@@ -38,7 +38,7 @@ LIMIT = 0.03
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, write JSON where asked.
+    """Measure, print the table, write JSON if asked.
 
     Returns 1 where a bias is beyond the limit by more than its error.
     """
@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     figures = {mode: compare(mode) for mode in MODES}
     rows = [
-        {"mode": mode, **{name: f"{value:.4g}" for name, value in found.items()}}
-        for mode, found in figures.items()
+        {"mode": mode, **{name: f"{value:.4g}" for name, value in by_name.items()}}
+        for mode, by_name in figures.items()
     ]
     publish(
         render("Step times of the small BERT: suite against a hand-written loop", rows),
@@ -58,14 +58,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return (
         0
         if all(
-            abs(found["bias (%)"]) - found["+- (%)"] <= 100 * LIMIT for found in figures.values()
+            abs(by_name["bias (%)"]) - by_name["+- (%)"] <= 100 * LIMIT
+            for by_name in figures.values()
         )
         else 1
     )
 
 
 def compare(mode: str) -> dict[str, float]:
-    """Medians of both (ms) and the bias (%), with its error by the spread of the builds."""
+    """Return the medians of both (ms) and the bias (%), with its error.
+
+    The error is by the spread of the builds.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -77,9 +81,10 @@ def compare(mode: str) -> dict[str, float]:
         builds.append(_build(mode, coin))
     ratios = [
         statistics.median(
-            ours / theirs for ours, theirs in zip(one["suite"], one["hand-written"], strict=True)
+            ours / theirs
+            for ours, theirs in zip(build["suite"], build["hand-written"], strict=True)
         )
-        for one in builds
+        for build in builds
     ]
     low, middle, high = statistics.quantiles(ratios, n=4)
     error = (
@@ -87,7 +92,8 @@ def compare(mode: str) -> dict[str, float]:
     )  # of a median, by its quartiles: McGill, Tukey, Larsen 1978
     return {
         **{
-            f"{way} (ms)": statistics.median(value for one in builds for value in one[way]) * 1e3
+            f"{way} (ms)": statistics.median(value for build in builds for value in build[way])
+            * 1e3
             for way in WAYS
         },
         "bias (%)": (middle - 1) * 100,
@@ -96,7 +102,10 @@ def compare(mode: str) -> dict[str, float]:
 
 
 def _build(mode: str, coin: random.Random) -> dict[str, list[float]]:
-    """Samples (s) of both ways, built anew, one of each in every round; chance decides who is first."""
+    """Build both ways again, and return their samples (s), one of each in every round.
+
+    Chance decides which is first.
+    """
     order = list(WAYS)
     coin.shuffle(order)
     ways = {
@@ -117,7 +126,7 @@ def _build(mode: str, coin: random.Random) -> dict[str, list[float]]:
 
 
 def measured_by_the_suite(mode: str) -> Callable[[], float]:
-    """Takes one sample of the eager arm as the engine does (s)."""
+    """Return a call that takes one sample of the eager arm as the engine does (s)."""
     from ci_bench.suites.transformers.network import ModelRecipe
     from ci_bench.suites.transformers.run import open_program
 
@@ -146,7 +155,7 @@ def _bert() -> tuple[Any, Mapping[str, Any]]:
 
 
 def hand_written_inference() -> Callable[[], float]:
-    """A loop around a forward pass (s)."""
+    """Return a call that times a forward pass by hand (s)."""
     import torch
 
     model, inputs = _bert()
@@ -162,7 +171,7 @@ def hand_written_inference() -> Callable[[], float]:
 
 
 def hand_written_training() -> Callable[[], float]:
-    """A loop around a training step (s)."""
+    """Return a call that times a training step by hand (s)."""
     import torch
 
     model, inputs = _bert()

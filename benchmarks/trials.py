@@ -1,4 +1,6 @@
-"""Run the programs of `benchmarks.corpus` through real gates: cheats must be noticed, honest ones must pass.
+"""Run the programs of `benchmarks.corpus` through real gates.
+
+Cheats must be noticed, honest programs must pass.
 
 Run as ``python -m benchmarks.trials [--suite NAME] [--only WORD] [--at-once N] [--json FILE]
 FOLDER``. Programs of one suite and kind share a repository and a gate, N of them at most: each is a
@@ -37,7 +39,7 @@ GIT = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What came of a program: `verdict` is ``refused``, ``warned``, ``passes`` or ``missing``, and `rule` why."""
+    """Verdict on a program: ``refused``, ``warned``, ``passes`` or ``missing``, by a `rule`."""
 
     program: Program
     verdict: str
@@ -46,7 +48,7 @@ class Result:
 
     @property
     def is_right(self) -> bool:
-        """Whether a cheat was noticed, or an honest program was not refused."""
+        """True if a cheat was noticed, or an honest program was not refused."""
         return (
             self.verdict in {"refused", "warned"}
             if self.program.cheats
@@ -54,7 +56,7 @@ class Result:
         )
 
     def row(self) -> dict[str, str]:
-        """A row of the table."""
+        """Return a row of the table."""
         kind = "cheat" if self.program.cheats else "honest"
         wrong = "" if self.is_right else " (wrong)"
         return {
@@ -68,19 +70,21 @@ class Result:
 
 
 def all_programs() -> list[Program]:
-    """Every program of the corpus."""
+    """Return every program of the corpus."""
     return [*functions.programs(), *commands.programs(), *backends.programs()]
 
 
 def groups(programs: Sequence[Program], at_once: int) -> Iterator[tuple[Program, ...]]:
-    """Programs that share a gate: of one suite, and all cheats or all honest."""
+    """Yield programs that share a gate: of one suite, and all cheats or all honest."""
     for kind in dict.fromkeys((program.suite, program.cheats) for program in programs):
-        own = [program for program in programs if (program.suite, program.cheats) == kind]
-        yield from (tuple(own[start : start + at_once]) for start in range(0, len(own), at_once))
+        members = [program for program in programs if (program.suite, program.cheats) == kind]
+        yield from (
+            tuple(members[start : start + at_once]) for start in range(0, len(members), at_once)
+        )
 
 
 def make_repository(folder: Path, programs: Sequence[Program]) -> None:
-    """A repository whose branch `base` is base, and whose work tree is head."""
+    """Create a repository whose branch `base` is base, and whose work tree is head."""
     folder.mkdir(parents=True)
     entries = "".join(f"    - {program.entry}\n" for program in programs)
     config = (
@@ -102,7 +106,7 @@ def make_repository(folder: Path, programs: Sequence[Program]) -> None:
 
 
 def gate(folder: Path, out: Path) -> tuple[int, Mapping[str, Any] | None]:
-    """The gate's exit code, and its comparison if it wrote one."""
+    """Return the gate's exit code, and its comparison if it wrote one."""
     command = [
         sys.executable,
         "-m",
@@ -122,21 +126,25 @@ def gate(folder: Path, out: Path) -> tuple[int, Mapping[str, Any] | None]:
 
 
 def read(program: Program, exit_code: int, comparison: Mapping[str, Any] | None) -> Result:
-    """What a gate said of one program."""
-    named = f"{program.case}["
-    own = [case["id"] for case in (comparison or {}).get("cases", ()) if named in f"{case['id']}["]
-    found = [
-        one
-        for one in ((comparison or {}).get("judgement") or {}).get("findings", ())
-        if one.get("case") in own
+    """Return a gate's verdict on one program."""
+    prefix = f"{program.case}["
+    case_ids = [
+        case["id"] for case in (comparison or {}).get("cases", ()) if prefix in f"{case['id']}["
     ]
-    failing = [one["rule"] for one in found if one["severity"] == "fail"]
+    findings = [
+        finding
+        for finding in ((comparison or {}).get("judgement") or {}).get("findings", ())
+        if finding.get("case") in case_ids
+    ]
+    failing = [finding["rule"] for finding in findings if finding["severity"] == "fail"]
     telling = [
-        one["rule"]
-        for one in found
-        if one["severity"] == "warn" and one["rule"] not in OF_THE_MACHINE
+        finding["rule"]
+        for finding in findings
+        if finding["severity"] == "warn" and finding["rule"] not in OF_THE_MACHINE
     ]
-    verdict = "missing" if not own else "refused" if failing else "warned" if telling else "passes"
+    verdict = (
+        "missing" if not case_ids else "refused" if failing else "warned" if telling else "passes"
+    )
     return Result(
         program=program,
         verdict=verdict,
@@ -146,28 +154,32 @@ def read(program: Program, exit_code: int, comparison: Mapping[str, Any] | None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the chosen programs, print the table, write JSON where asked."""
+    """Run the chosen programs, print the table, write JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--suite")
     parser.add_argument("--only", default="", metavar="WORD")
     parser.add_argument("--at-once", type=int, default=AT_ONCE)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     chosen = [
-        one for one in all_programs() if given.suite in {None, one.suite} and given.only in one.name
+        program
+        for program in all_programs()
+        if options.suite in {None, program.suite} and options.only in program.name
     ]
     results: list[Result] = []
-    for number, group in enumerate(groups(chosen, given.at_once)):
-        repository, out = (given.folder.resolve() / f"{name}-{number}" for name in ("trial", "out"))
+    for number, group in enumerate(groups(chosen, options.at_once)):
+        repository, out = (
+            options.folder.resolve() / f"{name}-{number}" for name in ("trial", "out")
+        )
         make_repository(repository, group)
         exit_code, comparison = gate(repository, out)
         results += [read(program, exit_code, comparison) for program in group]
         sys.stderr.writelines(
-            f"{' | '.join(one.row().values())}\n" for one in results[-len(group) :]
+            f"{' | '.join(result.row().values())}\n" for result in results[-len(group) :]
         )
     rows = [result.row() for result in results]
-    publish(render("Programs through real gates", rows), {"rows": rows}, given.json)
+    publish(render("Programs through real gates", rows), {"rows": rows}, options.json)
     return int(not all(result.is_right for result in results))
 
 

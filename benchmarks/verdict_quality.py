@@ -1,4 +1,4 @@
-"""How often verdicts are right, and what they cost: our rule and other tools' on simulated noise.
+"""Measures how often verdicts are right, and their cost: all rules on simulated noise.
 
 ``python -m benchmarks.verdict_quality --runs 2000 --json verdict_quality.json``
 
@@ -53,8 +53,8 @@ CHUNK = 25
 START_S, SETUP_S, PROCESSES = 8.0, 1.0, 2
 
 NOTHING_LEARNED = "ci-bench, nothing learned"
-CONTENDERS = {one.name: one for one in (OURS, *VARIANTS, *PEERS)}
-MODELS = {one.name: one for one in SETTINGS}
+CONTENDERS = {contender.name: contender for contender in (OURS, *VARIANTS, *PEERS)}
+MODELS = {setting.name: setting for setting in SETTINGS}
 
 Pair = tuple[str, str]
 """The names of a contender and of a noise model."""
@@ -67,7 +67,7 @@ class Tally:
     counts: Mapping[str, float] = field(default_factory=dict)
 
     def __add__(self, other: "Tally") -> "Tally":
-        """The sum, name by name."""
+        """Return the sum, name by name."""
         names = {**self.counts, **other.counts}
         return Tally(
             counts={
@@ -75,11 +75,11 @@ class Tally:
             }
         )
 
-    def share(self, part: str, whole: str) -> float | None:
-        """One count relative to another; `None` where there is nothing to relate."""
+    def share(self, part: str, total: str) -> float | None:
+        """Return one count relative to another; `None` if the other is missing or 0."""
         return (
-            self.counts[part] / self.counts[whole]
-            if part in self.counts and self.counts.get(whole)
+            self.counts[part] / self.counts[total]
+            if part in self.counts and self.counts.get(total)
             else None
         )
 
@@ -89,44 +89,64 @@ class Chunk:
     """Some runs of one pair: enough to simulate them anywhere, with the same result."""
 
     pair: Pair
+    """The names of the rule and of the noise model."""
     seed: int
+    """The seed of the table."""
     start: int
+    """The number of the first run, which seeds the chunk, too."""
     runs: int
+    """The number of runs."""
     cases: int = CASES
+    """The number of cases of a run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """What is reported of a pair: shares in 0..1, seconds per case; `None` where a rule gives no such answer.
+    """Reported figures of a pair: shares in 0..1, seconds per case.
 
-    `gpu_seconds` shares the start of processes among all cases, as if all still ran;
-    `gpu_seconds_strict` charges it to those that do. `gpu_seconds_planted` is for runs with a tenth
-    of the cases slowed by 4 %. `coverage_planted` is of those cases.
+    A figure is `None` if the rule gives no such answer.
     """
 
     rule: str
+    """The name of the rule."""
     noise: str
+    """The name of the noise model."""
     runs: int
+    """The number of simulated runs."""
     alarms: int
+    """The number of unchanged runs with a case that is called regressed or suspected."""
     false_alarms: int
+    """The number of those whose build differs by no more than the threshold."""
     false_alarm_interval: tuple[float, float]
+    """The exact 95 % interval of the share of false alarms."""
     false_improved: float | None
+    """The share of unchanged runs with a case that is called improved."""
     found: dict[str, float | None]
+    """The share of slowed cases that are called regressed, by the slowdown in per cent."""
     found_by_class: dict[str, dict[str, float | None]]
+    """The same by class of cases."""
     wrong_unchanged: float | None
+    """The share of cases slowed by 4 % that are called unchanged."""
     coverage: float | None
+    """The share of intervals that hold 0, of unchanged code."""
     coverage_planted: float | None
+    """The share of intervals that hold the change, of cases slowed by 4 %."""
     settled_unchanged: float | None
+    """The share of cases of unchanged code that are called unchanged."""
     launches: float | None
+    """The mean number of launches of a case."""
     gpu_seconds: float | None
+    """The cost of a case; all cases share the start of processes, as if all still ran."""
     gpu_seconds_planted: float | None
+    """The cost of a case in runs with a tenth of the cases slowed by 4 %."""
     gpu_seconds_strict: float | None
+    """The cost of a case; only the cases that still run share the start."""
 
 
 def score(
     pairs: Sequence[Pair], *, runs: int, seed: int, jobs: int = 1, cases: int = CASES
 ) -> list[Figures]:
-    """The figures of all pairs, in order."""
+    """Return the figures of all pairs, in order."""
     size = CHUNK * CASES // cases
     starts = range(0, runs, size)
     chunks = [
@@ -143,7 +163,7 @@ def score(
 
 
 def simulate(chunk: Chunk) -> Tally:
-    """Draws the chunk's suites, judges them without a change and with each plant, and counts the answers."""
+    """Draw the chunk's suites, judge them without a change and with each plant; count answers."""
     contender, setting = CONTENDERS[chunk.pair[0]], MODELS[chunk.pair[1]]
     rng = np.random.Generator(
         np.random.PCG64([chunk.seed, list(MODELS).index(setting.name), chunk.start])
@@ -175,7 +195,7 @@ def _count_clean(outcome: Outcome, samples: int) -> Tally:
         counts["covered"] = outcome.covered.sum()
         counts["interval"] = np.sum(outcome.launches > 0)
         counts["settled"] = outcome.unchanged.sum()
-    return Tally(counts=_plain(counts))
+    return Tally(counts=_as_floats(counts))
 
 
 def _count_planted(
@@ -198,27 +218,30 @@ def _count_planted(
         counts["slow"] = slow.sum()
         counts["wrong_unchanged"] = outcome.unchanged[slow].sum()
         counts["covered_planted"] = outcome.covered[planted].sum()
-    return Tally(counts=_plain(counts))
+    return Tally(counts=_as_floats(counts))
 
 
-def _plain(counts: Mapping[str, SupportsFloat]) -> dict[str, float]:
+def _as_floats(counts: Mapping[str, SupportsFloat]) -> dict[str, float]:
     return {name: float(count) for name, count in counts.items()}
 
 
 def _seconds(launches: NDArray[np.intp], samples: int) -> float:
-    """GPU-seconds with the start of processes shared by all cases, however many still run."""
+    """Return GPU-seconds with the start of processes shared by all cases.
+
+    Cases that no longer run share it, too.
+    """
     each = PROCESSES * (START_S / launches.shape[-1] + SETUP_S + samples * SLOT_S)
     return float(launches.sum() * each)
 
 
 def _seconds_strict(launches: NDArray[np.intp], samples: int) -> float:
-    """The same where each round of a run starts its two processes for whoever still runs."""
+    """Return GPU-seconds if each round starts two processes for the cases that still run."""
     each = PROCESSES * (SETUP_S + samples * SLOT_S)
     return float(launches.sum() * each + launches.max(axis=-1).sum() * PROCESSES * START_S)
 
 
 def figures(pair: Pair, tally: Tally) -> Figures:
-    """What is reported of a pair, from the counts of all its runs."""
+    """Return the reported figures of a pair, from the counts of all its runs."""
     counts, share = tally.counts, tally.share
     return Figures(
         rule=pair[0],
@@ -230,11 +253,11 @@ def figures(pair: Pair, tally: Tally) -> Figures:
         false_improved=share("false_improved", "runs"),
         found={f"{plant:g}": share(f"found {plant:g}", f"planted {plant:g}") for plant in PLANTS},
         found_by_class={
-            one.name: {
+            noise_class.name: {
                 f"{plant:g}": share(f"found {plant:g} in {index}", f"planted {plant:g} in {index}")
                 for plant in PLANTS
             }
-            for index, one in enumerate(MODELS[pair[1]].classes)
+            for index, noise_class in enumerate(MODELS[pair[1]].classes)
         },
         wrong_unchanged=share("wrong_unchanged", "slow"),
         coverage=share("covered", "interval"),
@@ -248,7 +271,10 @@ def figures(pair: Pair, tally: Tally) -> Figures:
 
 
 def clopper_pearson(successes: float, trials: float, level: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a binomial share: https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval."""
+    """Return the exact interval of a binomial share.
+
+    https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval
+    """
     tail = (1 - level) / 2
     low = 0.0 if successes == 0 else float(betaincinv(successes, trials - successes + 1, tail))
     high = (
@@ -260,7 +286,7 @@ def clopper_pearson(successes: float, trials: float, level: float = 0.95) -> tup
 
 
 def row(of: Figures) -> dict[str, str]:
-    """A row of the printed table."""
+    """Return a row of the printed table."""
     low, high = of.false_alarm_interval
     return {
         "rule": of.rule,
@@ -289,15 +315,18 @@ def _number(value: float | None) -> str:
 
 
 def chosen_pairs(rules: Sequence[str], models: Sequence[str]) -> list[Pair]:
-    """Every rule on `mix`, and ours on every model, calibrated and not; narrowed to what was asked for by name."""
+    """Return every rule on `mix`, and ours on every model, calibrated and not.
+
+    Names narrow the choice.
+    """
     everywhere = ((rule, model) for rule in (OURS.name, NOTHING_LEARNED) for model in MODELS)
     on_mix = ((rule, MIX.name) for rule in CONTENDERS if rule not in {OURS.name, NOTHING_LEARNED})
-    named = product(rules or CONTENDERS, models or MODELS)
-    return list(named if rules or models else chain(everywhere, on_mix))
+    narrowed = product(rules or CONTENDERS, models or MODELS)
+    return list(narrowed if rules or models else chain(everywhere, on_mix))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.verdict_quality", description=(__doc__ or "").split("\n")[0]
     )
@@ -339,7 +368,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "runs": options.runs,
         "cases": options.cases,
         "seed": options.seed,
-        "results": [asdict(one) for one in results],
+        "results": [asdict(result) for result in results],
     }
     publish(render(title, [row(result) for result in results]), document, options.json)
 

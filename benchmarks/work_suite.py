@@ -25,7 +25,7 @@ class WorkSuite(Suite):
     preload: tuple[str, ...] = ("torch",)
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """All workloads; there are no options."""
+        """Plan all workloads; there are no options."""
         return tuple(
             Case(
                 id=f"work/{name}",
@@ -40,7 +40,7 @@ class WorkSuite(Suite):
         )
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """Timing alone."""
+        """Return only the stage of timing."""
         return (Stage(kind=StageKind.TIME, arms=case.arms, launches=None),)
 
 

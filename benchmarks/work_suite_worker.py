@@ -17,7 +17,7 @@ theirs in a core's own cache.
 
 
 def open_workload(case: Case, context: Context) -> "Work":  # noqa: ARG001 - the contract's signature
-    """The workload of one case."""
+    """Open the workload of one case."""
     return Work(case.name)
 
 
@@ -25,19 +25,19 @@ class Work:
     """One kind of work."""
 
     def __init__(self, name: str) -> None:
-        """`name` is one of `work_suite.WORK`."""
+        """Choose the work `name`, one of `work_suite.WORK`."""
         self._name = name
 
     def prepare(self) -> None:
-        """Nothing to fetch."""
+        """Do nothing: there is nothing to fetch."""
 
     def open(self, arm: str) -> "Repeated":  # noqa: ARG002 - there is one arm
-        """A fresh program."""
+        """Return a fresh program."""
         torch.manual_seed(0)
         return Repeated(PIECES[self._name](), REPEATS + bool(os.environ.get(PLANT)))
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:  # noqa: ARG002 - the contract's signature
-        """Nothing to verify."""
+        """Verify nothing."""
         return Evidence()
 
 
@@ -49,22 +49,22 @@ class Repeated:
     compiler = Compiler.NONE
 
     def __init__(self, piece: Callable[[], object], times: int) -> None:
-        """A step calls `piece` so many times."""
+        """Call `piece` in each step so many times."""
         self._piece, self._times = piece, times
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - it has no parts
-        """All repetitions."""
+        """Do all repetitions."""
         for _ in range(self._times):
             self._piece()
 
     def finish(self) -> tuple[Check, ...]:
-        """Nothing to check."""
+        """Return no checks."""
         return ()
 
 
 def _matmul() -> Callable[[], object]:
-    one, two = torch.randn(96, 96), torch.randn(96, 96)
-    return lambda: one @ two
+    first, second = torch.randn(96, 96), torch.randn(96, 96)
+    return lambda: first @ second
 
 
 def _dispatch() -> Callable[[], object]:
@@ -116,11 +116,10 @@ def _lstm_step() -> Callable[[], object]:
 
 
 def _copy() -> Callable[[], object]:
-    """From buffer to buffer within a core's own cache.
+    """Copy from buffer to buffer within a core's own cache.
 
-    What larger buffers take hangs on the pages of memory that they happen to get, and on what other
-    cores do to the cache that all share: launches of 512 KiB and more, and of many pairs in turn,
-    differ by 3 % and more.
+    The time of larger buffers depends on their pages of memory, and on the other cores' use of the
+    shared cache: launches of 512 KiB and more, and of many pairs in turn, differ by 3 % and more.
     """
     source, target = torch.randn(COPIED_FLOATS), torch.empty(COPIED_FLOATS)
     return lambda: target.copy_(source)

@@ -1,4 +1,6 @@
-"""The site of the docs: Sphinx and MyST on the Markdown files that GitHub shows, from the root of the repository (`make docs`).
+"""The site of the docs: Sphinx and MyST on the Markdown files that GitHub shows.
+
+It is built from the root of the repository (`make docs`).
 
 A link from page to page, or to a heading, is checked by Sphinx. A link to any other file of the
 repository leads to GitHub; that the file is there is checked here. The site asks no other host for
@@ -112,7 +114,10 @@ html_theme_options = {
 
 
 def add_contents(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Give the front page and that of the decisions their part of the sidebar, which GitHub would show as a block of text."""
+    """Give the front page and that of the decisions their part of the sidebar.
+
+    GitHub would show it as a block of text.
+    """
     if page == root_doc:
         for caption, pages in CONTENTS.items():
             add_list(
@@ -130,12 +135,12 @@ def add_list(source: list[str], options: list[str], pages: list[str]) -> None:
 
 
 class LinksToTheRepository(SphinxTransform):
-    """Leads a link to a file or a folder that is no page of the site to the repository on GitHub."""
+    """Leads a link to a file or folder outside the site to the repository on GitHub."""
 
     default_priority = 400
 
     def apply(self, **_: object) -> None:
-        """Replace such links. What does not exist is left as it is, and Sphinx complains."""
+        """Replace such links; Sphinx complains about those that lead nowhere."""
         for kind in (addnodes.download_reference, addnodes.pending_xref):
             for link in [*self.document.findall(kind)]:
                 if link["reftype"] == "myst" and (place := self._place(link)):
@@ -146,7 +151,10 @@ class LinksToTheRepository(SphinxTransform):
                     )
 
     def _place(self, link: nodes.Element) -> str | None:
-        """The path of what the link leads to, from the root; None for a page, and for what is not there."""
+        """Return the path from the root that a link leads to.
+
+        `None` for a page, and for a missing file.
+        """
         target = link["reftarget"]
         if (
             link.get("refdomain") == "doc"

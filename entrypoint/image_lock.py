@@ -2,7 +2,8 @@
 
 Standard library only; runs in the image.
 
-    image_lock.py write [TORCH [INDEX]]   beside pyproject.toml, constraints.txt and requirements.lock: writes the files below
+    image_lock.py write [TORCH [INDEX]]   writes the files below, next to pyproject.toml,
+                                          constraints.txt and requirements.lock
     image_lock.py check                   compares what is installed with locked.txt
 
 hashed.txt is what pip installs by its hash: all of requirements.lock. wanted.txt has the
@@ -31,14 +32,14 @@ OTHER_TORCH = "# another torch: its own libraries are as it pins them"
 
 
 def wanted(pyproject: Mapping[str, Any], torch: str) -> list[str]:
-    """The requirements of the package with its engine, torch as asked for."""
+    """Return the requirements of the package with its engine, with the requested torch."""
     project = pyproject["project"]
-    listed = [*project["dependencies"], *project["optional-dependencies"]["engine"]]
-    return [torch if torch and name_of(line) == "torch" else line for line in listed]
+    requirements = [*project["dependencies"], *project["optional-dependencies"]["engine"]]
+    return [torch if torch and name_of(line) == "torch" else line for line in requirements]
 
 
 def locked(constraints: Iterable[str], torch: str) -> list[str]:
-    """The lock's lines, without those of torch and its libraries where another torch is asked for."""
+    """Return the lock's lines, without torch and its libraries if another torch is requested."""
     lines = [line.strip() for line in constraints if line.strip() and not line.startswith("#")]
     return (
         [OTHER_TORCH, *(line for line in lines if not COMES_WITH_TORCH.match(name_of(line)))]
@@ -48,48 +49,51 @@ def locked(constraints: Iterable[str], torch: str) -> list[str]:
 
 
 def hashed(lock: Iterable[str], *, other_torch: bool) -> list[str]:
-    """The lines of a lock with hashes, without the entries of torch and its libraries where those come from elsewhere."""
-    kept, keep = [], True
+    """Return the lines of a lock with hashes.
+
+    The entries of torch and its libraries are left out if those come from elsewhere.
+    """
+    entries, keep = [], True
     for line in lock:
         if line[:1].isalnum():
             keep = not (other_torch and COMES_WITH_TORCH.match(name_of(line)))
         if keep:
-            kept.append(line)
-    return kept
+            entries.append(line)
+    return entries
 
 
 def strays(installed: Mapping[str, str], lines: Iterable[str]) -> list[str]:
-    """A sentence for each installed package that the lock doesn't name, or names in another version."""
+    """Return a sentence for each installed package that the lock lacks or has otherwise."""
     lines = tuple(lines)
     pins, other_torch = pins_of(lines), OTHER_TORCH in lines
-    said = []
+    complaints = []
     for name, version in sorted(installed.items()):
         if name in {OF_THE_INTERPRETER, OUR_OWN} or (other_torch and COMES_WITH_TORCH.match(name)):
             continue
         if name not in pins:
-            said.append(
+            complaints.append(
                 f"{name} {version} is installed and not locked: add {name}=={version} to"
                 " constraints.txt"
             )
         elif version.partition("+")[0] != pins[name]:
-            said.append(f"{name} {version} is installed, but {pins[name]} is locked")
-    return said
+            complaints.append(f"{name} {version} is installed, but {pins[name]} is locked")
+    return complaints
 
 
 def pins_of(lines: Iterable[str]) -> dict[str, str]:
-    """Name to version, of the lines that pin exactly one version."""
-    return {normal(found[1]): found[2] for line in lines if (found := PINNED.match(line.strip()))}
+    """Return the version by name, of the lines that pin exactly one version."""
+    return {normal(match[1]): match[2] for line in lines if (match := PINNED.match(line.strip()))}
 
 
 def normal(name: str) -> str:
-    """A project's name as PEP 503 compares it."""
+    """Return a project's name as PEP 503 compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def name_of(line: str) -> str:
-    """The project that a requirement names."""
-    found = REQUIREMENT.match(line.strip())
-    return normal(found[1]) if found else ""
+    """Return the project that a requirement names."""
+    match = REQUIREMENT.match(line.strip())
+    return normal(match[1]) if match else ""
 
 
 def _write(folder: Path, torch: str = "", index: str = "") -> int:
@@ -112,10 +116,15 @@ def _write(folder: Path, torch: str = "", index: str = "") -> int:
 
 
 def _check(folder: Path) -> int:
-    installed = {normal(found.metadata["Name"]): found.version for found in distributions()}
-    said = strays(installed, (folder / "locked.txt").read_text(encoding="utf-8").splitlines())
-    sys.stdout.write("\n".join(said) + "\n" if said else f"{len(installed)} packages, all locked\n")
-    return int(bool(said))
+    installed = {
+        normal(distribution.metadata["Name"]): distribution.version
+        for distribution in distributions()
+    }
+    complaints = strays(installed, (folder / "locked.txt").read_text(encoding="utf-8").splitlines())
+    sys.stdout.write(
+        "\n".join(complaints) + "\n" if complaints else f"{len(installed)} packages, all locked\n"
+    )
+    return int(bool(complaints))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Chooses what `make test` leaves to `make test-all`, by how long each test took: prints tests/thorough.txt.
+"""Chooses what `make test` leaves to `make test-all`: prints tests/thorough.txt.
 
 Run as ``python tools/choose_tests.py DURATIONS.xml… > tests/thorough.txt``, on what ``make test-all
 PYTEST_ARGS=--junitxml=DURATIONS.xml`` wrote, or `test` and `test-rest` each. A test function is
-left out, with all parameters, where one takes long on average, or all together do. Of a file that
-would be left out as a whole the quickest test stays, unless that takes long, too.
+left out, with all parameters, if one takes long on average, or all together do. If that would leave
+out an entire file, its quickest test stays, unless that takes long, too.
 
-With ``--ci`` it prints tests/in_ci.txt instead: those of them that CI runs all the same. They are
-the quickest of each file, as far as ten seconds go, and the lines of the present list that begin
-with ``keep``, which are chosen by hand.
+With ``--ci`` it prints tests/in_ci.txt instead: those of them that CI runs anyway. They are the
+quickest of each file, up to ten seconds, and the lines of the present list that begin with
+``keep``, which are chosen by hand.
 """
 
 import sys
@@ -24,13 +24,17 @@ its only one may.
 """
 CI_LIST = ROOT / "tests" / "in_ci.txt"
 CI_HEAD = """\
-# Of what `make test` leaves out, the tests that CI runs all the same (`make test-rest`): the quickest of each file, with its
-# seconds, chosen by tools/choose_tests.py from measured durations, and tests chosen by hand (`keep`). The rest, and
+# Of what `make test` leaves out, the tests that CI runs all the same (`make test-rest`): the \
+quickest of each file, with its
+# seconds, chosen by tools/choose_tests.py from measured durations, and tests chosen by hand \
+(`keep`). The rest, and
 # all that needs the image, runs every night.
 """
 HEAD = """\
-# What `make test` leaves to `make test-all`: test functions with the seconds that all their parameters took, and single tests to
-# keep all the same. Chosen by tools/choose_tests.py from measured durations; tests/test_thorough.py says what is stale.
+# What `make test` leaves to `make test-all`: test functions with the seconds that all their \
+parameters took, and single tests to
+# keep all the same. Chosen by tools/choose_tests.py from measured durations; \
+tests/test_thorough.py says what is stale.
 """
 
 
@@ -39,37 +43,40 @@ def main(paths: Sequence[str]) -> int:
     for_ci = "--ci" in paths
     cases = [case for path in paths if path != "--ci" for case in ET.parse(path).iter("testcase")]  # noqa: S314 - our own wrote them
     took = {_name(case): float(case.get("time", 0)) for case in cases}
-    lines = [CI_HEAD.rstrip(), *of_ci(took, _kept())] if for_ci else [HEAD.rstrip(), *chosen(took)]
+    lines = (
+        [CI_HEAD.rstrip(), *of_ci(took, _read_kept())] if for_ci else [HEAD.rstrip(), *chosen(took)]
+    )
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0
 
 
-def _kept() -> tuple[str, ...]:
+def _read_kept() -> tuple[str, ...]:
     lines = CI_LIST.read_text(encoding="utf-8").splitlines() if CI_LIST.exists() else []
     return tuple(line.removeprefix("keep ") for line in lines if line.startswith("keep "))
 
 
 def _name(case: ET.Element) -> str:
-    """The node id of a test; pytest writes a class behind its module, with a dot."""
-    module, _, own = str(case.get("classname")).rpartition(".")
-    inside = f"{own}::" if own[:1].isupper() else ""
-    return f"{(module if inside else f'{module}.{own}').replace('.', '/')}.py::{inside}{case.get('name')}"
+    """Return the node id of a test; pytest writes a class behind its module, with a dot."""
+    module, _, last_part = str(case.get("classname")).rpartition(".")
+    inside = f"{last_part}::" if last_part[:1].isupper() else ""
+    path = (module if inside else f"{module}.{last_part}").replace(".", "/")
+    return f"{path}.py::{inside}{case.get('name')}"
 
 
 def chosen(took: Mapping[str, float]) -> Iterator[str]:
-    """The lines for tests that took so many seconds, by node id."""
+    """Yield the lines for tests that took so many seconds, by node id."""
     functions: dict[str, list[float]] = defaultdict(list)
     for test, seconds in took.items():
         functions[test.partition("[")[0]].append(seconds)
-    left = {
+    slow = {
         name
         for name, each in functions.items()
         if sum(each) > min(LONG_TOGETHER_S, LONG_S * len(each))
     }
-    for name in sorted(left):
+    for name in sorted(slow):
         yield f"{sum(functions[name]):.0f} {name}"
-    with_quick_ones = {name.partition("::")[0] for name in functions.keys() - left}
-    for file in sorted({name.partition("::")[0] for name in left} - with_quick_ones):
+    with_quick_ones = {name.partition("::")[0] for name in functions.keys() - slow}
+    for file in sorted({name.partition("::")[0] for name in slow} - with_quick_ones):
         quickest = min(
             (test for test in took if test.startswith(f"{file}::")), key=took.__getitem__
         )
@@ -77,16 +84,19 @@ def chosen(took: Mapping[str, float]) -> Iterator[str]:
             yield f"keep {quickest}"
 
 
-def of_ci(took: Mapping[str, float], kept: Sequence[str]) -> Iterator[str]:
-    """The lines for tests that `make test` leaves out and that took so many seconds, by node id; `kept` are chosen by hand."""
+def of_ci(took: Mapping[str, float], by_hand: Sequence[str]) -> Iterator[str]:
+    """Yield the lines for tests that `make test` leaves out, of their seconds by node id.
+
+    `by_hand` are the tests that are chosen by hand.
+    """
     words = [line.split(" ", 1) for line in chosen(took)]
-    left, quick = (
+    omitted, quick = (
         {name for word, name in words if word != "keep"},
         {name for word, name in words if word == "keep"},
     )
     files: dict[str, list[str]] = defaultdict(list)
     for test in took:
-        if test.partition("[")[0] in left and test not in quick and not _wants_the_image(test):
+        if test.partition("[")[0] in omitted and test not in quick and not _wants_the_image(test):
             files[test.partition("::")[0]].append(test)
     for _, tests in sorted(files.items()):
         left_s = CI_FILE_S
@@ -95,7 +105,7 @@ def of_ci(took: Mapping[str, float], kept: Sequence[str]) -> Iterator[str]:
             if left_s < 0 and (place or took[test] > CI_LONGEST_S):
                 break
             yield f"{took[test]:.0f} {test}"
-    yield from (f"keep {test}" for test in sorted(kept))
+    yield from (f"keep {test}" for test in sorted(by_hand))
 
 
 def _wants_the_image(test: str) -> bool:

@@ -1,4 +1,6 @@
-"""Does what docs/getting-started.md tells a new user to do, as it stands there, in an empty folder, and times each step.
+"""Runs the steps of docs/getting-started.md as a new user would, and times each.
+
+It works in an empty folder, with the page as it is.
 
 python3 tools/first_verdict.py PACKAGES    with the packages of `release_packages.py build`,
 installed from an index of their own
@@ -38,7 +40,7 @@ NO_IDENTITY = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """A command of the page, and what came of it."""
+    """A command of the page, and its outcome."""
 
     command: str
     seconds: float
@@ -47,7 +49,7 @@ class Step:
 
 
 def blocks(page: str) -> Iterator[tuple[str | None, str]]:
-    """Files by name with their text, and commands without a name, in the order of the page."""
+    """Yield the page's files (name and text) and commands (`None` and text), in its order."""
     for name, language, body in BLOCK.findall(SECTION.findall(page)[0]):
         if language == "python":
             yield name, body
@@ -65,7 +67,9 @@ def follow(
     environ: Mapping[str, str],
     installed: Callable[[Path], None] | None = None,
 ) -> list[Step]:
-    """Write the files and run the commands in one shell's state: a step after the environment is made has it on its path.
+    """Write the files and run the commands; return each command with its time and output.
+
+    Commands share one shell's state: after the environment is made, it is on the path.
 
     The home folder is new, and git has no identity.
 
@@ -73,13 +77,13 @@ def follow(
     """
     steps: list[Step] = []
     (home := folder.with_name(f"{folder.name}-home")).mkdir()
-    known = {
+    inherited = {
         name: value
         for name, value in environ.items()
         if not name.startswith(("GIT_AUTHOR_", "GIT_COMMITTER_"))
     }
-    seen = {
-        **known,
+    variables = {
+        **inherited,
         **NO_IDENTITY,
         "HOME": str(home),
         "PATH": f"{folder / '.venv' / 'bin'}:{environ['PATH']}",
@@ -92,7 +96,7 @@ def follow(
         start = time.monotonic()
         command = ["bash", "-c", text.replace(FROM_GITHUB, "")]
         done = subprocess.run(
-            command, cwd=folder, env=seen, capture_output=True, text=True, check=False
+            command, cwd=folder, env=variables, capture_output=True, text=True, check=False
         )
         steps.append(
             Step(
@@ -108,7 +112,7 @@ def follow(
 
 
 def lines(page: str) -> int:
-    """How many lines of a user's own the page's benchmark takes."""
+    """Count the lines of the page's benchmark that a user writes."""
     return sum(
         bool(line.strip())
         for name, text in blocks(page)
@@ -118,7 +122,10 @@ def lines(page: str) -> int:
 
 
 def complaint(steps: list[Step]) -> str | None:
-    """What did not come as the page says: every command succeeds but the first gate, which fails for the planted slowdown."""
+    """Return the first deviation from the page, or `None`.
+
+    Every command succeeds except the first gate, which fails for the injected slowdown.
+    """
     first = next((step for step in steps if step.command.startswith("ci-bench gate")), None)
     for step in steps:
         if step is first:

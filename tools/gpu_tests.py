@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 600.0
 LAST_TEST_S = 60.0
-"""How long before the limit no further test begins, in seconds."""
+"""Seconds before the limit in which no further test begins."""
 MOST_BYTES = 32 << 30
 LOOK_S = 1.0
 NEEDED = {
@@ -74,7 +74,7 @@ CARD = {"least_kernel_s": 0.0002, "memory_bytes": 64 << 20}
 
 def main(argv: Sequence[str]) -> int:
     """Run the tiers; return the exit code."""
-    asked, further = _split(argv)
+    tier_arguments, further = _split(argv)
     parser = argparse.ArgumentParser(
         prog="gpu_tests.py", description="Run the tests of a card tier by tier."
     )
@@ -84,16 +84,16 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--simulated", action="store_true", help="run on the simulated card what it can run"
     )
-    options = parser.parse_args(asked)
+    options = parser.parse_args(tier_arguments)
     if unknown := [tier for tier in options.tiers if tier not in EVERY]:
         sys.stderr.write(
             f"gpu-tests: there is no tier {unknown[0]}; there are {', '.join(EVERY)}\n"
         )
         return 2
     if missing := [package for module, package in NEEDED.items() if find_spec(module) is None]:
-        named = ", ".join(missing)
+        names = ", ".join(missing)
         sys.stderr.write(
-            f"gpu-tests: {sys.executable} lacks {named}; install them, or name another Python:"
+            f"gpu-tests: {sys.executable} lacks {names}; install them, or name another Python:"
             " PYTHON=…\n"
         )
         return 2
@@ -147,10 +147,10 @@ def run(
         while time.monotonic() < begun + limit_s:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(LOOK_S)
-            if (taken := free - available_bytes()) > most_bytes:
+            if (used_bytes := free - available_bytes()) > most_bytes:
                 _say(
-                    f"ended: it took {taken / 2**30:.1f} GiB of memory ({most_bytes / 2**30:.1f} at"
-                    " most)"
+                    f"ended: it took {used_bytes / 2**30:.1f} GiB of memory"
+                    f" ({most_bytes / 2**30:.1f} at most)"
                 )
                 return 124
         _say(f"ended after {limit_s:.0f} s")
@@ -176,7 +176,11 @@ def available_bytes() -> int:
 
 
 def _environ(simulated: Path | None) -> dict[str, str]:
-    """Return this environment; with the checkout's source if the package is not installed, and with a simulated card if asked."""
+    """Return this environment, extended for the tiers.
+
+    It has the checkout's source if the package is not installed, and a simulated card if
+    `simulated` is a folder.
+    """
     environ = dict(os.environ)
     folders = [] if find_spec("ci_bench") else [str(ROOT / "src")]
     if simulated is not None:

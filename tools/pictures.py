@@ -1,10 +1,10 @@
-"""Makes the pictures in docs/images/ from a real run: the comment, the HTML report, its charts, the terminal.
+"""Makes the pictures in docs/images/ from a real run: comment, HTML report, charts, terminal.
 
-    python tools/pictures.py measure FOLDER   a pull request made up of tools/pictured/, gated for real: base and head in turns
-    python tools/pictures.py render FOLDER    the pictures, of that run or of any other folder that `ci-bench gate` wrote
+    python tools/pictures.py measure FOLDER   gate a pull request made of tools/pictured/
+    python tools/pictures.py render FOLDER    draw that run, or any folder of `ci-bench gate`
 
-Measuring needs the extra `engine` and git, and takes a quarter of an hour; rendering needs the
-development tools and Chromium.
+Base and head are measured in turns. Measuring needs the extra `engine` and git, and takes a quarter
+of an hour; rendering needs the development tools and Chromium.
 """
 
 import os
@@ -25,15 +25,18 @@ IMAGES = ROOT / "docs" / "images"
 CI_BENCH = (sys.executable, "-m", "ci_bench.cli")
 CALIBRATIONS = 2
 STYLE = """
-body { margin: 24px; background: #f6f8fa; font: 14px/1.5 -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; color: #1f2328; }
+body { margin: 24px; background: #f6f8fa; \
+font: 14px/1.5 -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; color: #1f2328; }
 .box { border: 1px solid #d1d9e0; border-radius: 6px; background: #fff; }
-.head { padding: 8px 16px; background: #f6f8fa; border-bottom: 1px solid #d1d9e0; border-radius: 6px 6px 0 0; color: #59636e; }
+.head { padding: 8px 16px; background: #f6f8fa; border-bottom: 1px solid #d1d9e0; \
+border-radius: 6px 6px 0 0; color: #59636e; }
 .body { padding: 16px; }
 h3 { margin: 0 0 12px; font-size: 18px; }
 table { border-collapse: collapse; margin: 12px 0; }
 td, th { border: 1px solid #d1d9e0; padding: 6px 10px; text-align: left; font-size: 13px; }
 tr:nth-child(even) { background: #f6f8fa; }
-code { background: #eff1f3; border-radius: 4px; padding: 2px 5px; font: 12px "DejaVu Sans Mono", monospace; }
+code { background: #eff1f3; border-radius: 4px; padding: 2px 5px; \
+font: 12px "DejaVu Sans Mono", monospace; }
 summary { margin: 3px 0; }
 """
 
@@ -49,7 +52,10 @@ def main() -> int:
 
 
 def measure(folder: Path) -> None:
-    """Gate head against base in a repository of two commits, the backend before and after; the noise is learned first."""
+    """Gate head against base in a repository of two commits, after learning the noise.
+
+    The commits are the backend before and after the pull request.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         repository = Path(scratch)
         git = (
@@ -119,7 +125,7 @@ def render(folder: Path) -> None:
 
 
 def _comment(browser: Any, folder: Path, scratch: Path) -> None:
-    """As GitHub shows it: its own Markdown parser, and a style like its own."""
+    """Draw the comment as GitHub shows it: with its own Markdown parser and a similar style."""
     markdown = _run(*CI_BENCH, "show", str(folder), "--format", "comment")
     body = cmarkgfm.github_flavored_markdown_to_html(markdown, options=Options.CMARK_OPT_UNSAFE)
     head = '<div class="head"><b>github-actions</b> bot commented</div>'
@@ -132,7 +138,7 @@ _STYLED = f'<!doctype html><meta charset="utf-8"><style>{STYLE}</style><div clas
 
 
 def _report(browser: Any, folder: Path, scratch: Path) -> None:
-    """The top of the page in both themes, and the charts of the first case."""
+    """Draw the top of the page in both themes, and the charts of the first case."""
     html = _run(*CI_BENCH, "show", str(folder), "--format", "html")
     path = _written(scratch / "report.html", html)
     for scheme in ("light", "dark"):
@@ -153,7 +159,7 @@ def _report(browser: Any, folder: Path, scratch: Path) -> None:
 
 
 def _terminal(browser: Any, folder: Path, scratch: Path) -> None:
-    """What `ci-bench show` prints, as rich draws a terminal.
+    """Draw the output of `ci-bench show` as rich renders a terminal.
 
     A picture, since its SVG would load a font from elsewhere.
     """

@@ -1,4 +1,4 @@
-"""Gives a throw-away base image the pip settings of this machine, and serves its local wheels on the loopback meanwhile.
+"""Gives a throw-away base image this machine's pip settings, and serves its local wheels.
 
     python3 tools/pip_settings.py PIP_CONF FOLDER
 
@@ -23,34 +23,40 @@ KEPT = ("index-url", "extra-index-url", "trusted-host", "timeout", "retries", "p
 
 def main(pip_conf: Path, folder: Path) -> None:
     """Write the settings and serve."""
-    listed = subprocess.run(
+    pip_output = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
     ).stdout
     remembered = folder / "port"
     port = int(remembered.read_text(encoding="utf-8")) if remembered.exists() else 0
     server = ThreadingHTTPServer(("127.0.0.1", port), partial(Quiet, directory=str(folder)))
     remembered.write_text(str(server.server_port), encoding="utf-8")
-    links = list(linked(parse(listed).get("find-links", ""), folder))
+    links = list(linked(parse(pip_output).get("find-links", ""), folder))
     addresses = [
         f"http://127.0.0.1:{server.server_port}/{name}/" if name else place for name, place in links
     ]
     draft = pip_conf.with_suffix(".draft")
-    draft.write_text(render(parse(listed), addresses), encoding="utf-8")
+    draft.write_text(render(parse(pip_output), addresses), encoding="utf-8")
     draft.rename(pip_conf)
     server.serve_forever()
 
 
-def parse(listed: str) -> dict[str, str]:
-    """The settings by their name, of `pip config list`; the last of a name wins, as the environment does for pip."""
-    found: dict[str, str] = {}
-    for line in sorted(listed.splitlines(), key=lambda line: line.startswith(":env:")):
+def parse(pip_output: str) -> dict[str, str]:
+    """Return the settings in the output of `pip config list`, by name.
+
+    The last of a name wins, as the environment does for pip.
+    """
+    settings: dict[str, str] = {}
+    for line in sorted(pip_output.splitlines(), key=lambda line: line.startswith(":env:")):
         name, _, value = line.partition("=")
-        found[name.rpartition(".")[2]] = value.strip("'\"")
-    return found
+        settings[name.rpartition(".")[2]] = value.strip("'\"")
+    return settings
 
 
 def linked(find_links: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Each place to search: its name in `folder` where it is a folder of this machine, else none; and the place itself."""
+    """Yield each place to search after its name in `folder`.
+
+    The name is empty unless the place is a folder of this machine.
+    """
     for number, place in enumerate(find_links.split()):
         path = Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
         if path.is_dir():
@@ -63,7 +69,10 @@ def linked(find_links: str, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def render(settings: Mapping[str, str], find_links: list[str]) -> str:
-    """The text of a pip.conf; addresses of files are left out, since a container doesn't see them."""
+    """Return the text of a pip.conf.
+
+    Addresses of files are left out, since a container doesn't see them.
+    """
     lines = ["[global]"]
     for name in KEPT:
         value = " ".join(

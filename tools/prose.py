@@ -1,4 +1,6 @@
-"""Count phrases that read as translated, per file: `python tools/prose.py [--update] [--list PATH ...]`.
+"""Count phrases that read as translated, per file.
+
+Run as `python tools/prose.py [--update] [--list PATH ...]`.
 
 `tests/prose_limits.json` holds the highest count allowed for each file. `tests/test_prose.py` fails
 if a count rises or if a limit is too high. `--update` writes the present counts, `--list` prints
@@ -50,7 +52,8 @@ PATTERNS = (
 )
 _SENTENCE_START = r"(?:^|[.;:] )"
 DIALECT = [
-    re.compile(one, 0 if one.startswith(_SENTENCE_START) else re.IGNORECASE) for one in PATTERNS
+    re.compile(pattern, 0 if pattern.startswith(_SENTENCE_START) else re.IGNORECASE)
+    for pattern in PATTERNS
 ]
 _COMMENT = re.compile(r"(?:^|  )\s*# (.*)$")
 
@@ -79,9 +82,9 @@ Text = tuple[int, str]
 def markdown(source: str) -> Iterator[Text]:
     """Yield the paragraphs of a page, without code, link targets and comments."""
     source = re.sub(
-        r"(?ms)^(\s*)(`{3,}|~{3,}).*?^\s*\2\s*$", lambda found: "\n" * found[0].count("\n"), source
+        r"(?ms)^(\s*)(`{3,}|~{3,}).*?^\s*\2\s*$", lambda match: "\n" * match[0].count("\n"), source
     )
-    source = re.sub(r"(?s)<!--.*?-->", lambda found: "\n" * found[0].count("\n"), source)
+    source = re.sub(r"(?s)<!--.*?-->", lambda match: "\n" * match[0].count("\n"), source)
     source = re.sub(r"(`+)(?:(?!\1).)+?\1", "CODE", source)
     source = re.sub(r"\]\([^)]*\)", "]", source)
     line = 1
@@ -106,7 +109,10 @@ def descriptions(value: Any) -> Iterator[Text]:
 
 
 def strings(source: str) -> Iterator[Text]:
-    """Yield the string constants of a module that are sentences; of an f-string the whole, with X for its values."""
+    """Yield the string constants of a module that are sentences.
+
+    An f-string is one text, with X for each of its values.
+    """
     nodes = [
         node
         for node in ast.walk(ast.parse(source))
@@ -146,8 +152,8 @@ def docstrings(source: str) -> Iterator[Text]:
             for paragraph in node.value.value.split("\n\n"):
                 yield node.lineno, " ".join(re.sub(r"``[^`]*``|`[^`]*`", "CODE", paragraph).split())
     for number, line in enumerate(source.splitlines(), 1):
-        if "#" in line and (found := _COMMENT.search(line)):
-            yield number, found[1]
+        if "#" in line and (comment := _COMMENT.search(line)):
+            yield number, comment[1]
 
 
 def _statements(parent: Any) -> Iterator[ast.stmt]:
@@ -216,11 +222,11 @@ def main(arguments: list[str]) -> int:
                                 f"{name}:{line}: {group}: {phrase.strip()!r} in {text[:160]!r}\n"
                             )
         return 0
-    found = counts()
+    by_group = counts()
     if arguments == ["--update"]:
-        LIMITS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        LIMITS.write_text(json.dumps(by_group, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     for group in GROUPS:
-        total, size = sum(found[group].values()), words(group)
+        total, size = sum(by_group[group].values()), words(group)
         sys.stdout.write(
             f"{group:14} {total:5} in {size:7,} words: {1000 * total / size:5.1f} per 1,000\n"
         )

@@ -1,4 +1,4 @@
-"""Publishes an image to a registry on the loopback as a release does to its own, and uses it as a user would.
+"""Publishes an image to a registry on the loopback as a release does, and uses it.
 
     python3 tools/release_image.py [IMAGE]
 
@@ -9,7 +9,7 @@ the same tag, with and without the signature of the right one, under another key
 that was altered in the registry; each has to be refused.
 
 A release signs with cosign, without a key: the certificate is GitHub's word for the workflow, and
-the log of it is public. Both need the network, so that here skopeo signs and verifies with a key
+the log of it is public. Both need the network, so here skopeo signs and verifies with a key
 made on the spot, and statements of in-toto (https://github.com/in-toto/attestation) are signed as
 DSSE envelopes by securesystemslib. Where the machine has no engine or no registry, the script says
 so, says what was not checked, and its exit code is 0.
@@ -37,7 +37,10 @@ CANNOT = 77
 TAG = "localhost/ci-bench:release"
 PROJECT = "ci-bench/ci-bench"
 GATED = "tests/action/test_real_image.py::test_from_the_event_to_the_comment_and_the_failed_gate"
-LEASED = "tests/image/test_caged_lease.py::test_the_real_image_measures_a_lease_of_which_nothing_gets_out"
+LEASED = (
+    "tests/image/test_caged_lease.py"
+    "::test_the_real_image_measures_a_lease_of_which_nothing_gets_out"
+)
 STATEMENT = "https://in-toto.io/Statement/v1"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 BILL = "https://cyclonedx.org/bom"
@@ -48,7 +51,7 @@ UNCHECKED = (
 
 
 class Cannot(Exception):  # noqa: N818 - read as a sentence
-    """What this machine lacks."""
+    """Requirement that this machine lacks."""
 
 
 class Refused(Exception):  # noqa: N818 - read as a sentence
@@ -61,7 +64,7 @@ class Refused(Exception):  # noqa: N818 - read as a sentence
 def state(
     signer: CryptoSigner, digest: str, predicate_type: str, predicate: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A signed statement about the image of a digest (``sha256:…``), as a DSSE envelope."""
+    """Return a signed statement about the image of a digest (``sha256:…``), as a DSSE envelope."""
     subject = [{"name": PROJECT, "digest": {"sha256": digest.removeprefix("sha256:")}}]
     content = {
         "_type": STATEMENT,
@@ -78,7 +81,7 @@ def state(
 def verified(
     envelope: Mapping[str, Any], key: Key, digest: str, predicate_type: str
 ) -> Mapping[str, Any]:
-    """The predicate of a statement.
+    """Return the predicate of a statement.
 
     Raises `Refused` unless the key signed it, of this type and about this digest.
     """
@@ -103,7 +106,7 @@ def verified(
 
 
 def provenance(commit: str) -> dict[str, Any]:
-    """Where the image comes from, as SLSA has it (https://slsa.dev/spec/v1.0/provenance)."""
+    """Return the image's provenance as SLSA has it (https://slsa.dev/spec/v1.0/provenance)."""
     source = {"uri": "git+https://github.com/ci-bench/ci-bench", "digest": {"gitCommit": commit}}
     definition = {
         "buildType": "https://ci-bench.dev/release-check/1",
@@ -120,7 +123,7 @@ def provenance(commit: str) -> dict[str, Any]:
 
 
 def script(*arguments: object, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What `tools/docker.sh` prints as names and values.
+    """Return the names and values that `tools/docker.sh` prints.
 
     Raises `Cannot` where it says that this machine can't.
     """
@@ -139,18 +142,24 @@ def script(*arguments: object, environ: Mapping[str, str] | None = None) -> dict
 
 @contextmanager
 def services(folder: Path) -> Iterator[dict[str, str]]:
-    """The environment with an engine (``DOCKER``, perhaps ``DOCKER_HOST``) and a registry (``REGISTRY``)."""
+    """Start an engine and a registry; yield the environment that names them.
+
+    It has ``REGISTRY``, ``DOCKER``, and perhaps ``DOCKER_HOST``.
+    """
     try:
-        found = script("up", folder)
-        found |= script("registry", folder)
-        yield {**os.environ, **found}
+        variables = script("up", folder)
+        variables |= script("registry", folder)
+        yield {**os.environ, **variables}
     finally:
         script("down", folder)
 
 
 @contextmanager
 def wheels(folder: Path) -> Iterator[None]:
-    """Serve this machine's wheels, at the address that an image which was built here remembers (`tools/pip_settings.py`)."""
+    """Serve this machine's wheels, at the address that an image built here remembers.
+
+    `tools/pip_settings.py` serves them.
+    """
     settings = [
         sys.executable,
         str(ROOT / "tools" / "pip_settings.py"),
@@ -166,7 +175,7 @@ def wheels(folder: Path) -> Iterator[None]:
 
 
 class Registry:
-    """The images of one project in a registry, put there and taken by docker, signed and verified by skopeo."""
+    """Images of one project in a registry: docker moves them, skopeo signs and verifies them."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         """Keep keys, signatures and policies in a folder."""
@@ -184,7 +193,10 @@ class Registry:
         (folder / "registries.d" / "default.yaml").write_text(json.dumps(places), encoding="utf-8")
 
     def run(self, *command: str) -> str:
-        """What a program prints. Raises `Refused` with its complaint."""
+        """Return the output of a program.
+
+        Raises `Refused` with its complaint.
+        """
         done = subprocess.run(
             command, env=self.environ, capture_output=True, text=True, check=False
         )
@@ -193,7 +205,7 @@ class Registry:
         return done.stdout
 
     def docker(self, *arguments: str) -> str:
-        """What docker prints."""
+        """Return the output of docker."""
         return self.run(self.environ["DOCKER"], *arguments)
 
     def push(self, image: str, tag: str) -> str:
@@ -209,7 +221,7 @@ class Registry:
         return str(reference.partition("@")[2])
 
     def make_key(self, owner: str) -> Path:
-        """A new key of GnuPG's, by its owner; the file of its public half."""
+        """Make a key of GnuPG's for an owner; return the file of its public half."""
         self.run(
             "gpg",
             "--batch",
@@ -227,17 +239,17 @@ class Registry:
         return public
 
     def sign(self, digest: str, owner: str) -> None:
-        """Put a signature by an owner's key beside the image of a digest."""
-        listed = self.run("gpg", "--batch", "--with-colons", "--fingerprint", owner)
+        """Put a signature by an owner's key next to the image of a digest."""
+        keys = self.run("gpg", "--batch", "--with-colons", "--fingerprint", owner)
         fingerprint = next(
-            line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:")
+            line.split(":")[9] for line in keys.splitlines() if line.startswith("fpr:")
         )
         self.copy(
             f"{self.name}@{digest}", f"{self.name}:signed-by-{owner}", "--sign-by", fingerprint
         )
 
     def verify(self, reference: str, public: Path) -> None:
-        """Raise `Refused` unless an image, by ``@digest`` or ``:tag``, has a signature by this key."""
+        """Raise `Refused` unless this key has signed an image, by ``@digest`` or ``:tag``."""
         accepted = {
             "type": "signedBy",
             "keyType": "GPGKeys",
@@ -264,20 +276,23 @@ class Registry:
     ) -> None:
         """Copy an image from one place of a registry to another."""
         settings = ("--registries.d", str(self.folder / "registries.d"))
-        plain = ("--quiet", "--src-tls-verify=false", "--dest-tls-verify=false")
+        flags = ("--quiet", "--src-tls-verify=false", "--dest-tls-verify=false")
         self.run(
             "skopeo",
             *settings,
             *policy,
             "copy",
-            *plain,
+            *flags,
             *options,
             f"docker://{source}",
             f"docker://{target}",
         )
 
     def signature_folder(self, digest: str) -> Path:
-        """Where the signatures of a digest lie: https://github.com/containers/image/blob/main/docs/containers-registries.d.5.md."""
+        """Return the folder of a digest's signatures.
+
+        https://github.com/containers/image/blob/main/docs/containers-registries.d.5.md
+        """
         return self.folder / "signatures" / f"{PROJECT}@{digest.replace(':', '=')}"
 
 
@@ -360,7 +375,9 @@ def tamper(registry: Registry, digest: str, public: Path) -> None:
 
 
 def alter(registry: Registry, digest: str, storage: Path) -> None:
-    """Change the manifest where the registry keeps it; raise `Refused` where it passes for the digest's, signatures aside.
+    """Change the manifest in the registry; raise `Refused` if it passes for the digest's.
+
+    Signatures are not checked.
 
     By skopeo, which keeps nothing: docker may have the right one of an earlier pull, and ask the
     registry for none.
@@ -387,7 +404,7 @@ def must_refuse(what: str, attempt: Any) -> None:
 
 
 def say(line: str) -> None:
-    """One line for whoever waits."""
+    """Print one line of progress."""
     sys.stdout.write(f"release: {line}\n")
     sys.stdout.flush()
 

@@ -1,11 +1,12 @@
 """Builds the wheel and the source package as a release does, and tries them as a user would.
 
-    python3 tools/release_packages.py build FOLDER    builds both twice, in other places, and leaves them in FOLDER
-    python3 tools/release_packages.py try FOLDER      installs what is there from an index on the loopback, by the README's line
+    python3 tools/release_packages.py build FOLDER    build both, and leave them in FOLDER
+    python3 tools/release_packages.py try FOLDER      install them by the README's line
 
-`build` fails unless both builds are the same bytes, the source package makes the same wheel, and
-the wheel holds the package's files and nothing else. `try` takes ci-bench from that index alone;
-what it depends on comes from the index that pip is set to.
+`build` builds both twice, in different folders. It fails unless both builds are the same bytes, the
+source package makes the same wheel, and the wheel holds only the package's files. `try` takes only
+ci-bench from FOLDER, which it serves as an index on the loopback; the dependencies come from the
+index that pip is set to.
 """
 
 import hashlib
@@ -33,23 +34,26 @@ BUILDER = (
     str(ROOT / "requirements-build.lock"),
 )
 INSTALL = re.compile(r'`pip install ("ci-bench[^"@]*")`')
-"""The README's line for a release. Its other line installs from the repository, and needs no index."""
+"""The README's line for a release; its other line installs from the repository."""
 INDEX = "https://pypi.org/simple"
 
 
 class Wrong(Exception):  # noqa: N818 - read as a sentence
-    """What is wrong with the packages, for people."""
+    """Fault of the packages, in words for people."""
 
 
 # Building
 
 
 def sources(target: Path) -> Path:
-    """A copy of what git tracks, links as links; mode and time of a file are those of now, as in a checkout."""
-    listed = subprocess.run(
+    """Copy the files that git tracks into `target`, links as links.
+
+    Mode and time of a file are those of now, as in a checkout.
+    """
+    tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
-    for name in filter(None, listed.split("\0")):
+    for name in filter(None, tracked.split("\0")):
         if (ROOT / name).is_symlink() or (ROOT / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, target / name, follow_symlinks=False)
@@ -57,7 +61,7 @@ def sources(target: Path) -> Path:
 
 
 def build(python: Path, tree: Path, output: Path, *targets: str, umask: int = 0o022) -> list[Path]:
-    """What hatchling makes of a tree, by name."""
+    """Build targets of a tree with hatchling; return the files, by name."""
     command = [str(python), "-m", "hatchling", "build", "--directory", str(output)]
     command += [word for target in targets for word in ("--target", target)]
     environ = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
@@ -74,7 +78,10 @@ def build(python: Path, tree: Path, output: Path, *targets: str, umask: int = 0o
 
 
 def build_twice(python: Path, output: Path) -> list[Path]:
-    """Wheel and source package, built in two places by two users' habits, and the wheel once more of the source package."""
+    """Build wheel and source package twice, and the wheel again from the source package.
+
+    The builds are in two folders, under two users' habits.
+    """
     with tempfile.TemporaryDirectory() as folder:
         here, there = (sources(Path(folder) / name) for name in ("a", "some/where/else"))
         packages = build(python, here, output, "sdist", "wheel")
@@ -95,16 +102,16 @@ def build_twice(python: Path, output: Path) -> list[Path]:
 
 
 def unpack(package: Path, target: Path) -> Path:
-    """The one folder in a source package."""
+    """Unpack a source package; return the one folder in it."""
     with tarfile.open(package) as archive:
         archive.extractall(target, filter="data")
     (folder,) = target.iterdir()
     return folder
 
 
-def check_same(left: list[Path], right: list[Path], of: str) -> None:
+def check_same(first: list[Path], second: list[Path], of: str) -> None:
     """Raise `Wrong` unless both are files of the same names and bytes."""
-    digests = [{path.name: digest(path) for path in paths} for paths in (left, right)]
+    digests = [{path.name: digest(path) for path in paths} for paths in (first, second)]
     different = sorted(
         name for name in {*digests[0], *digests[1]} if digests[0].get(name) != digests[1].get(name)
     )
@@ -113,28 +120,31 @@ def check_same(left: list[Path], right: list[Path], of: str) -> None:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def check_content(wheel: Path) -> None:
-    """Raise `Wrong` unless the wheel has each tracked file of the package, each schema and example workflow, and metadata."""
+    """Raise `Wrong` unless the wheel has exactly the files that belong into it.
+
+    These are the tracked files of the package, the schemas, the example workflows, and metadata.
+    """
     places = ["src/ci_bench", "schemas/*.json", "examples/workflows/*.yml"]
     tracked = subprocess.run(
         ["git", "ls-files", "-z", *places], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    listed = tracked.stdout.split("\0")
-    names = {name.removeprefix("src/") for name in listed if name.startswith("src/")}
+    paths = tracked.stdout.split("\0")
+    names = {name.removeprefix("src/") for name in paths if name.startswith("src/")}
     names -= {"ci_bench/schemas", "ci_bench/workflows"}
-    names |= {f"ci_bench/{name}" for name in listed if re.fullmatch(r"schemas/[^/]+\.json", name)}
+    names |= {f"ci_bench/{name}" for name in paths if re.fullmatch(r"schemas/[^/]+\.json", name)}
     names |= {
         f"ci_bench/{name.removeprefix('examples/')}"
-        for name in listed
+        for name in paths
         if name.startswith("examples/workflows/")
     }
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    complaints = [f"lacks {name}" for name in sorted(names - held)] + [
-        f"holds {name}" for name in sorted(held - names)
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    complaints = [f"lacks {name}" for name in sorted(names - packed)] + [
+        f"holds {name}" for name in sorted(packed - names)
     ]
     if complaints:
         raise Wrong(f"{wheel.name} {', '.join(complaints)}")
@@ -144,7 +154,9 @@ def check_content(wheel: Path) -> None:
 
 
 class Index(BaseHTTPRequestHandler):
-    """The simple index (https://packaging.python.org/specifications/simple-repository-api) of one project.
+    """Simple index of one project.
+
+    https://packaging.python.org/specifications/simple-repository-api
 
     Any other project is the business of the index behind it, to which clients are sent.
     """
@@ -152,7 +164,7 @@ class Index(BaseHTTPRequestHandler):
     def __init__(
         self, folder: Path, behind: str | None, served: list[str], *arguments: object
     ) -> None:
-        """`served` notes the names of files that were handed out."""
+        """Serve the packages in `folder`; add the name of each file handed out to `served`."""
         self.packages = {path.name: path for path in folder.iterdir() if path.is_file()}
         self.behind = behind
         self.served = served
@@ -191,7 +203,7 @@ class Index(BaseHTTPRequestHandler):
 
 @contextmanager
 def index(folder: Path, upstream: str | None) -> Iterator[tuple[str, list[str]]]:
-    """The address of an index over the packages of a folder, and the names of what it has handed out."""
+    """Serve the packages of a folder; yield the index's address and the names handed out."""
     served: list[str] = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Index, folder, upstream, served))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -203,7 +215,7 @@ def index(folder: Path, upstream: str | None) -> Iterator[tuple[str, list[str]]]
 
 
 def behind() -> str:
-    """The index that pip is set to."""
+    """Return the index that pip is set to."""
     command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
     return (
         subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or INDEX
@@ -211,7 +223,7 @@ def behind() -> str:
 
 
 def install_line() -> str:
-    """What the README tells a user to install: a requirement of ours."""
+    """Return the requirement that the README tells a user to install."""
     lines = INSTALL.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     if len(lines) != 1:
         raise Wrong('README.md has no one line that installs a release: `pip install "ci-bench…"`')
@@ -221,7 +233,10 @@ def install_line() -> str:
 def install(
     packages: Path, venv: Path, *, upstream: str | None, options: tuple[str, ...] = ()
 ) -> Path:
-    """A fresh environment with what the README says, from an index with these packages; its folder of programs."""
+    """Install the README's requirement in a new environment; return its folder of programs.
+
+    pip gets ci-bench from an index with these packages.
+    """
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     with index(packages, upstream) as (address, served):
         command = [
@@ -238,13 +253,16 @@ def install(
 
 
 def check_served(names: list[str]) -> None:
-    """Raise `Wrong` unless our index has handed out a wheel: pip may prefer what it finds elsewhere."""
+    """Raise `Wrong` unless our index has handed out a wheel.
+
+    pip may prefer one that it finds elsewhere.
+    """
     if not any(name.endswith(".whl") for name in names):
         raise Wrong("pip installed a ci-bench that is not the one that was built")
 
 
 def plain_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment without what would show another ci-bench."""
+    """Return the environment without variables that would show another ci-bench."""
     return {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         **(more or {}),
@@ -252,7 +270,7 @@ def plain_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def commands(documents: Path) -> Iterator[tuple[list[str], int, str]]:
-    """What a user tries first: arguments, the exit code and a part of what is printed."""
+    """Yield what a user tries first: arguments, exit code and a part of the output."""
     yield ["--version"], 0, "ci-bench "
     yield ["--help"], 0, "gate"
     yield ["list", "--config", "quickstart"], 0, "training_loss/"
@@ -263,7 +281,7 @@ def commands(documents: Path) -> Iterator[tuple[list[str], int, str]]:
 def try_commands(
     programs: Path, ask: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
 ) -> None:
-    """Run them in an empty folder. Raises `Wrong` for the first that answers otherwise."""
+    """Run the commands in an empty folder; raise `Wrong` for the first that answers otherwise."""
     for arguments, code, words in commands(ROOT / "schemas" / "examples" / "valid"):
         with tempfile.TemporaryDirectory() as folder:
             command = [str(programs / "ci-bench"), *arguments]
@@ -276,10 +294,10 @@ def try_commands(
                 check=False,
             )
         if done.returncode != code or words not in done.stdout:
-            said = (done.stderr or done.stdout)[-500:]
+            output = (done.stderr or done.stdout)[-500:]
             raise Wrong(
                 f"ci-bench {arguments[0]} of the installed wheel: exit code {done.returncode},"
-                f" {said}"
+                f" {output}"
             )
 
 

@@ -74,7 +74,7 @@ unit.
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the page."""
     schema = json.loads((ROOT / "schemas" / "config.json").read_text())
     parts = [
         INTRODUCTION,

@@ -1,4 +1,4 @@
-"""Renders docs/inputs.md from action.yml and report/action.yml, so that the page and the actions cannot differ.
+"""Renders docs/inputs.md from action.yml and report/action.yml, so that they cannot differ.
 
 Run as ``python tools/render_inputs.py > docs/inputs.md``; a test compares the committed file with
 the output.
@@ -24,27 +24,27 @@ ACTIONS = {
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the page."""
     parts = [INTRODUCTION]
     for path, title in ACTIONS.items():
         action = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
         parts += [f"## {title}", "", "| input | default | meaning |", "| --- | --- | --- |"]
         parts += [
-            f"| `{name}` | {_default(one)} | {_words(one)} |"
-            for name, one in action["inputs"].items()
+            f"| `{name}` | {_default(entry)} | {_words(entry)} |"
+            for name, entry in action["inputs"].items()
         ]
         parts += ["", "| output | meaning |", "| --- | --- |"]
-        parts += [f"| `{name}` | {_words(one)} |" for name, one in action["outputs"].items()]
+        parts += [f"| `{name}` | {_words(entry)} |" for name, entry in action["outputs"].items()]
         parts.append("")
     return "\n".join(parts)
 
 
-def _default(one: dict[str, Any]) -> str:
-    return f"`{one['default']}`" if one["default"] else "–"
+def _default(entry: dict[str, Any]) -> str:
+    return f"`{entry['default']}`" if entry["default"] else "–"
 
 
-def _words(one: dict[str, Any]) -> str:
-    return " ".join(str(one["description"]).split()).replace("|", "\\|")
+def _words(entry: dict[str, Any]) -> str:
+    return " ".join(str(entry["description"]).split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

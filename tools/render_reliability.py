@@ -1,4 +1,4 @@
-"""Renders docs/internals/reliability.md from the table of faults and the figures that were measured, so that they cannot differ.
+"""Renders docs/internals/reliability.md from the table of faults and the measured figures.
 
 Run as ``python tools/render_reliability.py > docs/internals/reliability.md``; with ``--tests`` it
 prints the tests of the table, for ``python -m pytest $(python tools/render_reliability.py
@@ -31,7 +31,7 @@ This page is generated from [tests/faults/table.py](../../tests/faults/table.py)
 
 
 def table() -> dict[str, tuple[Any, ...]]:
-    """The rows, by what they are about."""
+    """Return the rows by topic."""
     spec = importlib.util.spec_from_file_location("faults_table", TESTS / "faults" / "table.py")
     assert spec is not None  # noqa: S101 - the path ends in .py
     assert spec.loader is not None  # noqa: S101 - likewise
@@ -43,7 +43,7 @@ def table() -> dict[str, tuple[Any, ...]]:
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the page."""
     parts = [INTRODUCTION]
     for title, rows in table().items():
         lines = [f"| {row.fault} | {row.expected} | {_link(row.test)} |" for row in rows]

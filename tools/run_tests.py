@@ -1,8 +1,10 @@
-"""Runs pytest, and the tests that failed once more, alone: whether a failure is the code's or the machine's.
+"""Runs pytest, and then the failed tests a second time by themselves.
 
-Run as ``python tools/run_tests.py ARGUMENTS…``, with pytest's own arguments. A test that fails
-beside others and passes alone is named at the end, as a race or a bound of time to mend, and fails
-nothing. One that fails twice does, and so does all else: a worker that died, tests that were not
+This separates failures of the code from failures of the machine.
+
+Run as ``python tools/run_tests.py ARGUMENTS…``, with pytest's own arguments. A test that only fails
+next to others is named at the end, as a race or a time limit to fix, and does not fail the run. A
+test that fails twice does, and so does everything else: a worker that died, tests that were not
 collected, more failures than a busy machine explains.
 """
 
@@ -13,14 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 TESTS_FAILED = 1
-"""How pytest ends where all tests ran and some failed."""
+"""The exit code of pytest if all tests ran and some failed."""
 MOST_AGAIN = 5
 """More failures than this are no coincidence."""
 FAILURES = Path(".pytest_cache/v/cache/lastfailed")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code of the tests."""
+    """Run the tests; return the exit code."""
     code = _pytest("--cache-clear", *arguments)
     if code != TESTS_FAILED:
         return code

@@ -1,4 +1,6 @@
-"""Prints what an image of ci-bench holds, as a bill of materials in CycloneDX's JSON: Python's packages and the distribution's.
+"""Prints a bill of materials of an image of ci-bench, in CycloneDX's JSON.
+
+It lists Python's packages and the distribution's.
 
     python3 tools/sbom.py [--network NETWORK] IMAGE > sbom.cdx.json
 
@@ -21,8 +23,10 @@ from urllib.parse import quote
 LOCK = Path(__file__).resolve().parents[1] / "requirements-audit.lock"
 PYTHON = """
 python3 -m venv /tmp/sbom >&2
-/tmp/sbom/bin/pip install --quiet --no-deps --require-hashes --only-binary=:all: --requirement /dev/stdin >&2
-exec /tmp/sbom/bin/cyclonedx-py environment --output-format JSON --output-reproducible /opt/ci-bench/bin/python
+/tmp/sbom/bin/pip install --quiet --no-deps --require-hashes --only-binary=:all: \
+--requirement /dev/stdin >&2
+exec /tmp/sbom/bin/cyclonedx-py environment --output-format JSON --output-reproducible \
+/opt/ci-bench/bin/python
 """
 SYSTEM = r"""
 . /etc/os-release
@@ -31,10 +35,15 @@ dpkg-query --show --showformat='${db:Status-Status}\t${Package}\t${Version}\t${A
 """
 
 
-def with_system(bom: dict[str, Any], told: str, *, name: str, digest: str) -> dict[str, Any]:
-    """The bill of Python's packages with those of the distribution, as `SYSTEM` tells them, about the image of this name."""
+def with_system(
+    bom: dict[str, Any], system_output: str, *, name: str, digest: str
+) -> dict[str, Any]:
+    """Return the bill of Python's packages with those of the distribution.
+
+    `system_output` is the output of `SYSTEM`; the bill is about the image of this name and digest.
+    """
     about = {"type": "container", "bom-ref": "image", "name": name, "version": digest}
-    components = [*bom.get("components", ()), *_of_distribution(told)]
+    components = [*bom.get("components", ()), *_of_distribution(system_output)]
     return {
         **bom,
         "metadata": {**bom.get("metadata", {}), "component": about},
@@ -42,13 +51,14 @@ def with_system(bom: dict[str, Any], told: str, *, name: str, digest: str) -> di
     }
 
 
-def _of_distribution(told: str) -> Iterator[dict[str, str]]:
-    release, *lines = (line.split("\t") for line in told.splitlines())
+def _of_distribution(system_output: str) -> Iterator[dict[str, str]]:
+    release, *lines = (line.split("\t") for line in system_output.splitlines())
     distribution, number = release
     for status, name, version, architecture in lines:
         if status == "installed":
             qualifiers = f"arch={architecture}&distro={distribution}-{number}"
-            purl = f"pkg:deb/{distribution}/{quote(name, safe='')}@{quote(version, safe=':')}?{qualifiers}"
+            project = f"{distribution}/{quote(name, safe='')}"
+            purl = f"pkg:deb/{project}@{quote(version, safe=':')}?{qualifiers}"
             yield {
                 "type": "library",
                 "bom-ref": purl,
@@ -58,8 +68,8 @@ def _of_distribution(told: str) -> Iterator[dict[str, str]]:
             }
 
 
-def _ask(image: str, script: str, *, network: str, given: str = "") -> str:
-    """What a script prints as root in a container of the image."""
+def _ask(image: str, script: str, *, network: str, stdin: str = "") -> str:
+    """Run a script as root in a container of the image; return its output."""
     docker = [
         os.environ.get("DOCKER", "docker"),
         "run",
@@ -69,7 +79,7 @@ def _ask(image: str, script: str, *, network: str, given: str = "") -> str:
     ]
     command = [*docker, "--user=0", "--workdir=/tmp", "--entrypoint=bash", image, "-euc", script]
     return subprocess.run(
-        command, input=given, stdout=subprocess.PIPE, text=True, check=True
+        command, input=stdin, stdout=subprocess.PIPE, text=True, check=True
     ).stdout
 
 
@@ -95,7 +105,7 @@ def main() -> None:
             arguments.image,
             PYTHON,
             network=arguments.network,
-            given=LOCK.read_text(encoding="utf-8"),
+            stdin=LOCK.read_text(encoding="utf-8"),
         )
     )
     system = _ask(arguments.image, SYSTEM, network="none")

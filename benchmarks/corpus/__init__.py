@@ -1,4 +1,4 @@
-"""Small programs that a gate must refuse, and small programs that it must pass: `python -m benchmarks.trials` runs them."""
+"""Small programs that a gate must refuse or pass; `python -m benchmarks.trials` runs them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,16 +9,19 @@ Files = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """A program as base and head have it. `cheats` says that head deserves a finding.
-
-    `entry` is its line under its suite in ``ci-bench.yml``, `case` a word that the ids of its cases
-    hold, and `head` the files that differ in head.
-    """
+    """A program as base and head have it."""
 
     name: str
+    """The name in the table, and of its files."""
     suite: str
+    """The suite that measures it."""
     entry: str
+    """Its line under its suite in ``ci-bench.yml``."""
     case: str
+    """A word that the ids of its cases contain."""
     base: Files
+    """The texts of base's files, by path."""
     head: Files = field(default_factory=dict)
+    """The files that differ in head; empty if none does."""
     cheats: bool
+    """True if head deserves a finding."""

@@ -78,7 +78,7 @@ _WRONG: Mapping[str, str] = {
 
 
 def programs() -> list[Program]:
-    """All of them."""
+    """Return all programs."""
     return [
         _program(f"backend_{name}", _BACKEND.format(body=body), cheats=cheats)
         for table, cheats in ((_RIGHT, False), (_WRONG, True))

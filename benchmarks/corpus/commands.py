@@ -142,19 +142,19 @@ _LOOP_CHEATS: Mapping[str, tuple[str, str]] = {
 
 
 def programs() -> list[Program]:
-    """All of them."""
-    found = []
+    """Return all programs."""
+    corpus = []
     for table, cheats in ((_TIMED_HONEST, False), (_TIMED_CHEATS, True)):
         for name, (base, head) in table.items():
             entry = f"{{name: {name}, command: [python, {name}.py]}}"
-            found.append(_program(name, entry, base, head, cheats=cheats))
-    for said, cheats in ((_SAID_HONEST, False), (_SAID_CHEATS, True)):
-        for name, more in said.items():
+            corpus.append(_program(name, entry, base, head, cheats=cheats))
+    for reports, cheats in ((_SAID_HONEST, False), (_SAID_CHEATS, True)):
+        for name, more in reports.items():
             entry = f"{{name: {name}, command: [python, {name}.py], format: measurements}}"
             base, head = (
-                _SAYS.replace("WORK", "20_000").replace("MORE", own) for own in ("", more)
+                _SAYS.replace("WORK", "20_000").replace("MORE", addition) for addition in ("", more)
             )
-            found.append(_program(name, entry, base, head, cheats=cheats))
+            corpus.append(_program(name, entry, base, head, cheats=cheats))
     for loops, cheats in ((_LOOP_HONEST, False), (_LOOP_CHEATS, True)):
         for name, (old, new) in loops.items():
             entry = (
@@ -163,8 +163,8 @@ def programs() -> list[Program]:
             head = _LOOP.replace(old, new).replace(
                 "def train(", _LATER if "Later(" in new else "def train("
             )
-            found.append(_program(name, entry, _LOOP, head, cheats=cheats))
-    return found
+            corpus.append(_program(name, entry, _LOOP, head, cheats=cheats))
+    return corpus
 
 
 def _program(name: str, entry: str, base: str, head: str, *, cheats: bool) -> Program:

@@ -400,8 +400,8 @@ _REFERENCES = {
 
 
 def programs() -> list[Program]:
-    """All of them."""
-    found = [
+    """Return all programs."""
+    corpus = [
         _program(name, _file(name, *pair, helpers=_HELPERS.get(name, "")), None, cheats=False)
         for name, pair in _PAIRS.items()
     ]
@@ -409,5 +409,5 @@ def programs() -> list[Program]:
         for name, (helpers, candidate) in table.items():
             right = _REFERENCES.get(name, _RIGHT)
             base, head = _file(name, right, right), _file(name, candidate, right, helpers=helpers)
-            found.append(_program(name, base, head, cheats=cheats))
-    return found
+            corpus.append(_program(name, base, head, cheats=cheats))
+    return corpus

@@ -24,11 +24,11 @@ class CardWorkload:
     """One kind of work."""
 
     def __init__(self, name: str, device: str) -> None:
-        """`name` is one of `card_work.WORK`."""
+        """Choose the work `name`, one of `card_work.WORK`."""
         self._name, self._device = name, device
 
     def prepare(self) -> None:
-        """Nothing has to be fetched."""
+        """Do nothing: nothing has to be fetched."""
 
     def open(self, arm: str) -> CallProgram:  # noqa: ARG002 - there is one arm
         """Build a fresh program."""

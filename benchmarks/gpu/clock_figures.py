@@ -49,7 +49,7 @@ def measure_fence(trial: Trial) -> Finding:
     pair_us = quantiles(behind)["p50"]
     last = {name: samples[-1][1] for name, samples in sampled.items()}
     summary = f"fence {fence_us:.1f} us; empty pair {pair_us} us; device us per call {last}"
-    values |= {f"{name} us": taken for name, taken in sampled.items()}
+    values |= {f"{name} us": figures for name, figures in sampled.items()}
     return Finding(values=values, summary=summary)
 
 
@@ -60,14 +60,14 @@ def _time_nothing_behind(torch: Any, call: Call) -> float:
 
 def _flushes(torch: Any, trial: Trial, call: Call) -> dict[str, object]:
     l2_bytes = int(torch.cuda.get_device_properties(trial.device).L2_cache_size)
-    found: dict[str, object] = {"l2_bytes": l2_bytes}
+    figures: dict[str, object] = {"l2_bytes": l2_bytes}
     for size in (2 * l2_bytes, trial.size(FLUSHED_BYTES, 4 * l2_bytes)):
-        held, spans = torch.empty(size, dtype=torch.uint8, device=trial.device), []
+        buffer, spans = torch.empty(size, dtype=torch.uint8, device=trial.device), []
         for _ in range(30):
             call()
-            spans.append(time_between(torch, held.zero_))
-        found[f"flush of {size >> 20} MiB us"] = quantiles(spans)
-    return found
+            spans.append(time_between(torch, buffer.zero_))
+        figures[f"flush of {size >> 20} MiB us"] = quantiles(spans)
+    return figures
 
 
 def _hot_and_cold(torch: Any, trial: Trial) -> dict[str, list[tuple[float, float | None]]]:
@@ -78,18 +78,18 @@ def _hot_and_cold(torch: Any, trial: Trial) -> dict[str, list[tuple[float, float
         "hot, replayed": (RunOptions(cuda_graph=True), 1000),
         "cold": (RunOptions(flush_l2=True), 300),
     }
-    found = {}
+    samples = {}
     for name, (options, calls) in kinds.items():
         clock = make_clock(trial.device, options)
         clock.prepare(program)
-        found[name] = [_sample(clock, program, calls) for _ in range(4)]
-    return found
+        samples[name] = [_sample(clock, program, calls) for _ in range(4)]
+    return samples
 
 
 def _sample(clock: Clock, program: CallProgram, calls: int) -> tuple[float, float | None]:
-    taken = clock.take(program, calls=calls)
-    device_us = None if taken.device_s is None else round(taken.device_s * MICROSECONDS, 3)
-    return round(taken.wall_s * MICROSECONDS, 3), device_us
+    sample = clock.take(program, calls=calls)
+    device_us = None if sample.device_s is None else round(sample.device_s * MICROSECONDS, 3)
+    return round(sample.wall_s * MICROSECONDS, 3), device_us
 
 
 def measure_capture(trial: Trial) -> Finding:

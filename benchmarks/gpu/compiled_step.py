@@ -49,8 +49,8 @@ def _time(torch: Any, step: Call, *, calls: int, samples: int) -> dict[str, floa
     torch.cuda.synchronize()
     first_s = time.perf_counter() - begun
     steps()
-    taken = [time_between(torch, steps) / calls for _ in range(samples)]
-    return {"ms": statistics.median(taken) * MILLISECONDS, "first s": first_s}
+    seconds = [time_between(torch, steps) / calls for _ in range(samples)]
+    return {"ms": statistics.median(seconds) * MILLISECONDS, "first s": first_s}
 
 
 def _kernels() -> dict[str, object]:
@@ -59,8 +59,8 @@ def _kernels() -> dict[str, object]:
     chosen = []
     for path in folder.rglob("*.best_config"):
         fields = json.loads(path.read_text(encoding="utf-8"))
-        kept = {name: value for name, value in fields.items() if name not in MEASURED}
-        chosen.append((path.name, kept))
+        config = {name: value for name, value in fields.items() if name not in MEASURED}
+        chosen.append((path.name, config))
     digest = hashlib.sha256(repr(sorted(chosen, key=repr)).encode()).hexdigest()[:10]
     return {"kernels": len(chosen), "choice": digest}
 

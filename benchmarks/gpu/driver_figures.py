@@ -56,23 +56,23 @@ def measure_questions(trial: Trial) -> Finding:
     values |= {f"{name} us": quantiles(time_each(ask, 40)) for name, ask in questions.items()}
     monitor = open_monitor(trial.device, uuid)
     glance, read = quantiles(time_each(monitor.glance, 60)), quantiles(time_each(monitor.read, 30))
-    listed = os.getpid() in (gpu.pids() or ())
-    values |= {"glance us": glance, "read us": read, "own pid listed": listed}
+    is_listed = os.getpid() in (gpu.pids() or ())
+    values |= {"glance us": glance, "read us": read, "own pid listed": is_listed}
     values |= {"notes": list(monitor.notes), **_after_idling(torch, gpu, call)}
     costs = f"glance {glance['p50']:.0f} us, read {read['p50']:.0f} us"
-    return Finding(values=values, summary=f"{costs}, own pid listed: {listed}")
+    return Finding(values=values, summary=f"{costs}, own pid listed: {is_listed}")
 
 
 def _after_idling(torch: Any, gpu: Gpu, call: Call) -> dict[str, object]:
-    found: dict[str, object] = {}
+    clocks: dict[str, object] = {}
     for pause_s in (0, 0.001, 0.01, 0.1, 0.5, 2):
         for _ in range(20):
             call()
         torch.cuda.synchronize()
         time.sleep(pause_s)
         words = [reason.word for reason in gpu.reasons() or ()]
-        found[f"after {pause_s} s idle"] = [gpu.sm_mhz(), gpu.memory_mhz(), words]
-    return found
+        clocks[f"after {pause_s} s idle"] = [gpu.sm_mhz(), gpu.memory_mhz(), words]
+    return clocks
 
 
 def measure_energy(trial: Trial) -> Finding:
@@ -128,16 +128,16 @@ def measure_ramp(trial: Trial) -> Finding:
 
     for _ in range(200):
         call()
-    taken: dict[float, dict[str, float]] = {}
+    by_pause: dict[float, dict[str, float]] = {}
     for pause_s in (0, 0.0005, 0.002, 0.01, 0.05, 0.2, 1.0):
         first: list[float] = []
         for _ in range(20 if pause_s < LONG_PAUSE_S else 4):
             torch.cuda.synchronize()
             time.sleep(pause_s)
             first += time_each(work, 1)
-        taken[pause_s] = quantiles(first)
-    values = {f"us after {pause_s} s": times for pause_s, times in taken.items()}
-    medians = ", ".join(f"{pause_s} s {times['p50']:.0f}" for pause_s, times in taken.items())
+        by_pause[pause_s] = quantiles(first)
+    values = {f"us after {pause_s} s": times for pause_s, times in by_pause.items()}
+    medians = ", ".join(f"{pause_s} s {times['p50']:.0f}" for pause_s, times in by_pause.items())
     return Finding(values=values, summary=f"after a pause of {medians} us")
 
 
@@ -156,21 +156,21 @@ def measure_clocks_by_arm(trial: Trial) -> Finding:
 
     for call in arms.values():
         turn(call, LONG_TURN_S)
-    seen: dict[str, list[HealthReading]] = {name: [] for name in arms}
+    by_arm: dict[str, list[HealthReading]] = {name: [] for name in arms}
     uneven = 0
     for _ in range(BLOCKS):
         block: dict[Seat, list[HealthReading]] = {}
         for side in (SideName.BASE, SideName.HEAD, SideName.HEAD, SideName.BASE):
             for place, (name, call) in enumerate(arms.items()):
                 reading = turn(call)
-                seen[name].append(reading)
+                by_arm[name].append(reading)
                 block.setdefault((side, place), []).append(reading)
         uneven += uneven_clocks(block) is not None
-    values: dict[str, object] = {name: _clocks(readings) for name, readings in seen.items()}
+    values: dict[str, object] = {name: _clocks(readings) for name, readings in by_arm.items()}
     long_turns = [turn(arms["products"], LONG_TURN_S) for _ in range(6)]
     values["half a second of products"] = [_clocks([reading]) for reading in long_turns]
-    told = "; ".join(f"{name} {values[name]}" for name in arms)
-    summary = f"{told}; {uneven} of {BLOCKS} blocks uneven"
+    clocks = "; ".join(f"{name} {values[name]}" for name in arms)
+    summary = f"{clocks}; {uneven} of {BLOCKS} blocks uneven"
     return Finding(values=values | {"uneven blocks": uneven}, summary=summary)
 
 

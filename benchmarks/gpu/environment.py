@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tools["Python.h"] = str(header) if header.exists() else None
     document = {
         "python": f"{sys.version.split()[0]} {sys.executable}",
-        "packages": {one.metadata["Name"]: one.version for one in distributions()},
+        "packages": {package.metadata["Name"]: package.version for package in distributions()},
         "tools": tools,
         "unmet": unmet(ROOT / "pyproject.toml"),
         "imports": imports,
@@ -141,19 +141,19 @@ def unmet(project: Path) -> list[str]:
     """Return the unmet requirements of the project, and of the packages that it needs."""
     declared = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
     engine = declared["optional-dependencies"]["engine"]
-    wanted = [*declared["dependencies"], *engine, *FOR_TESTS]
-    seen: set[str] = set()
+    waiting = [*declared["dependencies"], *engine, *FOR_TESTS]
+    visited: set[str] = set()
     missing: set[str] = set()
-    while wanted:
-        one = Requirement(wanted.pop())
-        if one.marker and not one.marker.evaluate({"extra": ""}):
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
-        installed = _version(one.name)
-        if installed is None or not one.specifier.contains(installed, prereleases=True):
-            missing.add(f"{one.name}{one.specifier} (here {installed})")
-        if installed is not None and one.name not in seen | WHOLE:
-            seen.add(one.name)
-            wanted += requires(one.name) or []
+        installed = _version(requirement.name)
+        if installed is None or not requirement.specifier.contains(installed, prereleases=True):
+            missing.add(f"{requirement.name}{requirement.specifier} (here {installed})")
+        if installed is not None and requirement.name not in visited | WHOLE:
+            visited.add(requirement.name)
+            waiting += requires(requirement.name) or []
     return sorted(missing)
 
 

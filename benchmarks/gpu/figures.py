@@ -80,26 +80,28 @@ def write_section(name: str, file: Path, trial: Trial) -> int:
     """Run one section, append its figures to the file, and return the exit code."""
     begun = time.perf_counter()
     try:
-        found = SECTIONS[name].measure(trial)
+        finding = SECTIONS[name].measure(trial)
     except Exception as error:  # noqa: BLE001 - the next section runs anyway
         traceback.print_exc()
-        found = Finding(values={"error": repr(error)[:800]}, summary=f"{error!r:.200}", failed=True)
+        finding = Finding(
+            values={"error": repr(error)[:800]}, summary=f"{error!r:.200}", failed=True
+        )
     seconds = round(time.perf_counter() - begun, 1)
-    summary = f"FAILED {found.summary}" if found.failed else found.summary
-    row = {"section": name, "seconds": seconds, "summary": summary, "figures": found.values}
+    summary = f"FAILED {finding.summary}" if finding.failed else finding.summary
+    row = {"section": name, "seconds": seconds, "summary": summary, "figures": finding.values}
     with file.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(row, default=str) + "\n")
     _say(f"{name} ({seconds} s): {summary}")
-    return int(found.failed)
+    return int(finding.failed)
 
 
 def _run_all(names: Sequence[str], file: Path, until_s: float) -> int:
     begun, patience = time.monotonic(), this_trial().patience
-    failed, left = [], []
+    failed, skipped = [], []
     for name in names:
         room_s = until_s - (time.monotonic() - begun)
         if room_s < LEAST_S:
-            left.append(name)
+            skipped.append(name)
             continue
         limit_s = min(room_s, patience * SECTIONS[name].limit_s)
         command = [sys.executable, "-m", "benchmarks.gpu.figures", str(file), "--here", name]
@@ -109,8 +111,8 @@ def _run_all(names: Sequence[str], file: Path, until_s: float) -> int:
         except subprocess.TimeoutExpired:
             failed.append(f"{name} (time)")
             _say(f"{name}: stopped after {limit_s:.0f} s")
-    right = len(names) - len(failed) - len(left)
-    words = f"failed: {', '.join(failed) or 'none'}; no time: {', '.join(left) or 'none'}"
+    right = len(names) - len(failed) - len(skipped)
+    words = f"failed: {', '.join(failed) or 'none'}; no time: {', '.join(skipped) or 'none'}"
     _say(f"FIGURE: {right} of {len(names)} sections; {words}")
     return int(bool(failed))
 

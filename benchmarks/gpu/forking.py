@@ -47,19 +47,19 @@ def import_module(name: str) -> tuple[float, str]:
 
 def _server(modules: Sequence[str]) -> dict[str, object]:
     steps: list[dict[str, object]] = []
-    seen: dict[str, object] = {}
+    after: dict[str, object] = {}
     for name in modules:
         seconds, trouble = import_module(name)
-        before, seen = seen, traces()
-        if seen != before or seconds > LONG_S or trouble:
-            steps.append({"module": name, "s": seconds, **seen, "trouble": trouble})
+        before, after = after, traces()
+        if after != before or seconds > LONG_S or trouble:
+            steps.append({"module": name, "s": seconds, **after, "trouble": trouble})
     import torch
 
     from ci_bench.processes.forkserver import _has_touched_gpu
 
     return {
         "steps": steps,
-        "end": seen,
+        "end": after,
         "touched": _has_touched_gpu(),
         "initialized": torch.cuda.is_initialized(),  # type: ignore[no-untyped-call] # torch's own
         "worker": fork_worker(),

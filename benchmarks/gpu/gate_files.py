@@ -114,7 +114,7 @@ class Repository:
 
 
 def smoke(trial: Trial, budget_s: float) -> Repository:
-    """All four suites, small and unchanged, in one launch."""
+    """Return all four suites, small and unchanged, in one launch."""
     rnn = f"[aten], {SMALL_RNN}" if trial.simulated else f"[cudnn, jit], {MIDDLE_RNN}"
     samples, rows, length = trial.size(80, 40), trial.size(4, 2), trial.size(64, 16)
     backend = "aot_eager" if trial.simulated else "inductor"
@@ -138,7 +138,7 @@ suites:
 
 
 def real(trial: Trial, budget_s: float) -> Repository:
-    """Unchanged code at the sizes that people buy GPUs for."""
+    """Return unchanged code at the sizes that people buy GPUs for."""
     base = f"{{path: bert, name: bert-base, config: {BERT_BASE}}}"
     rnn, bert, rows, length, precision, model = (
         (f"[aten], {SMALL_RNN}", "bert", 2, 16, "fp32", "mlp")
@@ -164,7 +164,7 @@ suites:
 
 
 def tuned(trial: Trial, budget_s: float) -> Repository:
-    """One model, compiled in three ways by each side."""
+    """Return one model, compiled in three ways by each side."""
     graphs = "{backend: inductor, mode: reduce-overhead}"
     tuned_arm = "{backend: inductor, mode: max-autotune-no-cudagraphs}"
     arms = "[inductor, aot_eager]" if trial.simulated else f"[inductor, {tuned_arm}, {graphs}]"
@@ -181,7 +181,7 @@ suites:
 
 
 def planted(trial: Trial, budget_s: float) -> Repository:
-    """Chains of kernels: +5 %, +3 % and unchanged, bound by arithmetic and by the host."""
+    """Return chains of kernels: +5 %, +3 % and unchanged, bound by arithmetic and by the host."""
     kinds = [
         ("products", "five"),
         ("products", "none"),
@@ -193,13 +193,13 @@ def planted(trial: Trial, budget_s: float) -> Repository:
 
 
 def changes(trial: Trial, budget_s: float) -> Repository:
-    """The four changes of `planted`, for many gates: +5 % and +3 % of both kinds."""
+    """Return the four changes of `planted`, for many gates: +5 % and +3 % of both kinds."""
     kinds = [(kind, change) for change in ("five", "three") for kind in ("products", "tiny")]
     return _chains(trial, budget_s, kinds, launches=6)
 
 
 def quiet(trial: Trial, budget_s: float) -> Repository:
-    """Unchanged chains of both kinds, for many gates."""
+    """Return unchanged chains of both kinds, for many gates."""
     return _chains(trial, budget_s, [("products", "none"), ("tiny", "none")], launches=5)
 
 
@@ -215,14 +215,17 @@ def _chains(trial: Trial, budget_s: float, kinds: Kinds, *, launches: int) -> Re
 
 
 def unchanged(trial: Trial, budget_s: float) -> Repository:
-    """Eight small cases of unchanged code; uncalibrated times need five launches for a verdict."""
+    """Return eight small cases of unchanged code.
+
+    Uncalibrated times need five launches for a verdict.
+    """
     rows = [8 * (1 + place) for place in range(trial.size(8, 2))]
     files = _unchanged(_functions(trial, budget_s, 5))
     return Repository(base={**files.base, "bench.py": ROWS.format(rows=rows)}, head=files.head)
 
 
 def parity(trial: Trial, budget_s: float) -> Repository:
-    """Trainings with correct and wrong backends, in three precisions."""
+    """Return trainings with correct and wrong backends, in three precisions."""
     every = [
         ("wrong-scaled", "fp32", "wrong:scaled"),
         ("right-bf16", "bf16", "inductor"),

@@ -25,13 +25,19 @@ class GateOutcome:
     """One finished gate: its documents, exit code and output."""
 
     seconds: float
+    """The wall time of the command (s)."""
     code: int
+    """The exit code of the command."""
     output: str
+    """The command's output and errors."""
     comparison: Comparison | None
+    """The comparison; `None` if the gate wrote none."""
     head: Results | None
+    """Head's results; `None` if the gate wrote none."""
     base: Results | None
+    """Base's results; `None` if the gate wrote none."""
     watched: Mapping[str, Any] = field(default_factory=dict)
-    """The document of `benchmarks.gpu.utilization`."""
+    """The sums of the looks at the GPU (`utilization`); empty if there are none."""
 
     @property
     def rows(self) -> tuple[CaseResult, ...]:
@@ -57,18 +63,20 @@ class GateOutcome:
     @property
     def red(self) -> tuple[str, ...]:
         """The metrics that head is worse in, or suspected to be."""
-        return tuple(_named(case, pair) for case, pair in self.pairs if pair.verdict.worse)
+        return tuple(_describe_pair(case, pair) for case, pair in self.pairs if pair.verdict.worse)
 
     @property
     def moved(self) -> tuple[str, ...]:
         """The times that are called changed, in either direction."""
-        return tuple(_named(case, pair) for case, pair in self.times if pair.verdict.moved)
+        return tuple(_describe_pair(case, pair) for case, pair in self.times if pair.verdict.moved)
 
     @property
     def launches(self) -> int:
         """The number of launches of the case that had most."""
-        metrics = [one for row in self.rows for one in row.metrics if one.name == STEP_TIME.name]
-        return max((len(one.launches) for one in metrics), default=0)
+        metrics = [
+            metric for row in self.rows for metric in row.metrics if metric.name == STEP_TIME.name
+        ]
+        return max((len(metric.launches) for metric in metrics), default=0)
 
     def failures(self) -> Counter[str]:
         """Return the rows that failed, by their reason."""
@@ -105,7 +113,7 @@ def describe(outcome: GateOutcome, figure: str, *, every: bool = False) -> Itera
     yield from outcome.failures()
     for case, pair in outcome.times if every else ():
         speedup = "" if pair.speedup is None else f"{pair.speedup:.4f}"
-        yield f"{_named(case, pair)}: {pair.verdict} {speedup} {pair.reason[:160]}"
+        yield f"{_describe_pair(case, pair)}: {pair.verdict} {speedup} {pair.reason[:160]}"
     complaints, remarks = _checks(outcome.rows)
     disturbed = _disturbed(outcome.rows)
     for title, counts in (("check", complaints), ("remark", remarks), ("disturbed", disturbed)):
@@ -127,7 +135,7 @@ def describe(outcome: GateOutcome, figure: str, *, every: bool = False) -> Itera
     )
 
 
-def _named(case: str, pair: Pair) -> str:
+def _describe_pair(case: str, pair: Pair) -> str:
     return f"{case} {pair.arm} {pair.metric}"
 
 

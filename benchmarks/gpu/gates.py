@@ -92,15 +92,17 @@ def _judge_parity(outcome: GateOutcome) -> tuple[str, bool]:
     cases = outcome.head.cases if outcome.head else ()
     right = 0
     for row in cases:
-        found = findings.get(row.case.id, ())
+        parities = findings.get(row.case.id, ())
         broken = "wrong-" in row.case.id
-        fits = all(one.verdict.broken if broken else one.verdict.holds for one in found)
-        right += row.status is Status.OK and bool(found) and fits
-        _say(f"{row.case.id}: {row.status} {[str(one.verdict) for one in found]}")
-        for one in found:
-            scores = f"loss {one.loss_score}, norm {one.grad_norm_score} of {one.limit}"
-            steps = f"{one.arm} {one.tier} {one.masks} {one.steps} steps"
-            _say(f"    {steps}, {scores}: {one.detail[:300]}")
+        fits = all(
+            finding.verdict.broken if broken else finding.verdict.holds for finding in parities
+        )
+        right += row.status is Status.OK and bool(parities) and fits
+        _say(f"{row.case.id}: {row.status} {[str(finding.verdict) for finding in parities]}")
+        for finding in parities:
+            scores = f"loss {finding.loss_score}, norm {finding.grad_norm_score} of {finding.limit}"
+            steps = f"{finding.arm} {finding.tier} {finding.masks} {finding.steps} steps"
+            _say(f"    {steps}, {scores}: {finding.detail[:300]}")
     return f"{right} of {len(cases)} backends judged right", bool(cases) and right == len(cases)
 
 
@@ -124,9 +126,11 @@ def repeat(request: Request, count: int) -> int:
         _keep(request, outcome)
     for case, counts in verdicts.items():
         _say(f"{case}: " + ", ".join(f"{number} {name}" for name, number in counts.most_common()))
-    found = "; ".join(f"{_kind(case)} {counts['regressed']}" for case, counts in verdicts.items())
+    regressed = "; ".join(
+        f"{_kind(case)} {counts['regressed']}" for case, counts in verdicts.items()
+    )
     counted = f"{done} of {count} gates, {red} red"
-    _say(f"FIGURE: {counted}; regressed: {found}; at most {took_s:.0f} s each")
+    _say(f"FIGURE: {counted}; regressed: {regressed}; at most {took_s:.0f} s each")
     unchanged = request.name == "quiet"
     return int(not verdicts or (unchanged and red > 0 and not request.trial.simulated))
 

@@ -69,8 +69,8 @@ def quantiles(values: Sequence[float], unit: float = MICROSECONDS) -> dict[str, 
     ordered = sorted(values)
     places = {"min": 0.0, "p50": 0.5, "p90": 0.9, "max": 1.0}
     last = len(ordered) - 1
-    found = {name: ordered[min(last, int(at * len(ordered)))] for name, at in places.items()}
-    return {name: round(value * unit, 3) for name, value in found.items()}
+    seconds = {name: ordered[min(last, int(at * len(ordered)))] for name, at in places.items()}
+    return {name: round(value * unit, 3) for name, value in seconds.items()}
 
 
 def middle(values: Sequence[float]) -> float:
@@ -80,12 +80,12 @@ def middle(values: Sequence[float]) -> float:
 
 def time_each(call: Call, count: int) -> list[float]:
     """Return the seconds of each of `count` calls, by the host's clock."""
-    taken = []
+    seconds = []
     for _ in range(count):
         begun = time.perf_counter()
         call()
-        taken.append(time.perf_counter() - begun)
-    return taken
+        seconds.append(time.perf_counter() - begun)
+    return seconds
 
 
 def new_event(torch: Any) -> Any:
@@ -128,7 +128,7 @@ class CallProgram:
     compiler = Compiler.NONE
 
     def __init__(self, call: Call) -> None:
-        """A step makes this call."""
+        """Make this call in each step."""
         self._call = call
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - it has no parts

@@ -48,20 +48,20 @@ def measure_hand_over(trial: Trial) -> Finding:
     """Time the first and later calls of a turn, without and with a second process."""
     rounds = trial.size(ROUNDS, 8)
     first = Resident()
-    taken: dict[str, Rounds] = {}
+    by_name: dict[str, Rounds] = {}
     for kind in ("heavy", "tiny"):
         first.work(kind, 50)
-        taken[f"{kind}, only process"] = [first.work(kind) for _ in range(rounds)]
+        by_name[f"{kind}, only process"] = [first.work(kind) for _ in range(rounds)]
     second = Resident()
     second.work("heavy", 50)
     for kind in ("heavy", "tiny"):
-        taken[f"{kind}, idle second process"] = [first.work(kind) for _ in range(rounds)]
-        taken[f"{kind}, in turns"] = [_turn(first, second, kind) for _ in range(rounds)]
+        by_name[f"{kind}, idle second process"] = [first.work(kind) for _ in range(rounds)]
+        by_name[f"{kind}, in turns"] = [_turn(first, second, kind) for _ in range(rounds)]
     for process in (first, second):
         process.end()
     values = {
         f"{name}, call {place} us": quantiles([calls[place] for calls in every])
-        for name, every in taken.items()
+        for name, every in by_name.items()
         for place in (0, 1, CALLS - 1)
     }
     first_us = values["heavy, in turns, call 0 us"]["p50"]

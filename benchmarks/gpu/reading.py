@@ -17,9 +17,9 @@ def figure_of(log: str) -> str:
     figures = [line.removeprefix(FIGURE) for line in lines if line.startswith(FIGURE)]
     counts = [line.strip("= ") for line in lines if COUNTED.search(line)]
     last = [line for line in lines if not line.startswith("written to")]
-    for found in (figures, counts, last):
-        if found:
-            return found[-1][:MOST_FIGURE]
+    for candidates in (figures, counts, last):
+        if candidates:
+            return candidates[-1][:MOST_FIGURE]
     return "no output"
 
 

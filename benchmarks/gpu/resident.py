@@ -24,8 +24,8 @@ def main() -> int:
     torch.cuda.synchronize()
     for line in sys.stdin:
         kind, repeats, calls = line.split()
-        taken = time_each(_repeated(torch, work[kind], int(repeats)), int(calls))
-        sys.stdout.write(" ".join(map(str, taken)) + "\n")
+        seconds = time_each(_repeated(torch, work[kind], int(repeats)), int(calls))
+        sys.stdout.write(" ".join(map(str, seconds)) + "\n")
         sys.stdout.flush()
     return 0
 

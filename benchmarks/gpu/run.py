@@ -40,11 +40,17 @@ class Run:
     """One call: where things are, and when it ends."""
 
     python: Path
+    """The Python that runs the stages."""
     environ: Mapping[str, str]
+    """The environment of all stages."""
     work: Path
+    """The folder of environments, repositories and logs on the host."""
     out: Path
+    """The folder of the summary and the archive, which is brought back."""
     begun: float
+    """The start of the call, by the monotonic clock (s)."""
     total_s: int
+    """The seconds that the call may take."""
 
     @property
     def logs(self) -> Path:
@@ -71,8 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = Path(environ.get("OUT", ROOT / ".ci-bench" / "gpu-trial")).absolute()
     for folder in (work / "logs", out):
         folder.mkdir(parents=True, exist_ok=True)
-    given = environ.get("GPU_KIT_PYTHON")
-    python = Path(given).absolute() if given else make_environment(work / "env")
+    interpreter = environ.get("GPU_KIT_PYTHON")
+    python = Path(interpreter).absolute() if interpreter else make_environment(work / "env")
     run = Run(
         python=python,
         environ=make_environ(environ, python, work),
@@ -108,8 +114,8 @@ def run_stages(run: Run, names: Sequence[str]) -> int:
 
 def _run_stage(run: Run, name: str, stage: Stage) -> tuple[str, int]:
     """Run one stage; return its line of the summary, and its exit code."""
-    left = run.total_s - run.elapsed_s - PACKING_S
-    limit = min(left, stage.limit_s * int(run.environ.get("GPU_KIT_PATIENCE", "1")))
+    remaining_s = run.total_s - run.elapsed_s - PACKING_S
+    limit = min(remaining_s, stage.limit_s * int(run.environ.get("GPU_KIT_PATIENCE", "1")))
     skipped = _reason_to_skip(run, stage, limit)
     if skipped:
         line = f"-- {name}: skipped, {skipped}"
@@ -151,9 +157,9 @@ def run_steps(run: Run, steps: Sequence[Step], log: Path, limit_s: float) -> int
         for step in steps:
             words = [*([str(run.python)] if step.python else []), *step.words]
             until = min(deadline, time.monotonic() + step.limit_s)
-            found = _call(words, run.environ, output.fileno(), until)
+            step_code = _call(words, run.environ, output.fileno(), until)
             if not step.optional:
-                code = code or found
+                code = code or step_code
     return code
 
 

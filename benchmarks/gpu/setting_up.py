@@ -38,8 +38,11 @@ def make_environment(folder: Path) -> Path:
     places = {"base": str(folder), "platbase": str(folder)}
     site = Path(sysconfig.get_path("purelib", "venv", places))
     install(sorted((KIT / "wheels").glob("*.whl")), site)
-    own = dict.fromkeys(map(sysconfig.get_path, ("purelib", "platlib")))
-    lines = [str(ROOT / "src"), *(f"import site; site.addsitedir({one!r})" for one in own)]
+    host_sites = dict.fromkeys(map(sysconfig.get_path, ("purelib", "platlib")))
+    lines = [
+        str(ROOT / "src"),
+        *(f"import site; site.addsitedir({host_site!r})" for host_site in host_sites),
+    ]
     (site / "zz_gpu_kit.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
     script.write_text(f'#!/bin/sh\nexec "{python}" -m ci_bench.cli "$@"\n', encoding="utf-8")
     script.chmod(0o755)
@@ -75,7 +78,7 @@ def make_environ(environ: Mapping[str, str], python: Path, work: Path) -> dict[s
     """Return the environment of all stages; with GPU_KIT_SIMULATED, one with a simulated card."""
     git = find_git(work / "bin")
     paths = [str(python.parent), environ.get("PATH", os.defpath), *([str(git)] if git else [])]
-    made = {
+    variables = {
         **environ,
         **OFFLINE,
         "CI_BENCH_LOCKS": str(work / "locks"),
@@ -89,6 +92,6 @@ def make_environ(environ: Mapping[str, str], python: Path, work: Path) -> dict[s
         card = work / "card.json"
         card.write_text(CARD, encoding="utf-8")
         path = [str(FIXTURE), environ.get("PYTHONPATH", "")]
-        made["SIMULATED_CARD"] = str(card)
-        made["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-    return made
+        variables["SIMULATED_CARD"] = str(card)
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    return variables

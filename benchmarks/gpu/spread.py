@@ -52,15 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         stage_timeout_s=60.0 * this_trial().patience,
     )
     begun, rows = time.monotonic(), []
-    with (arguments.folder / "spread.jsonl").open("w", encoding="utf-8") as kept:
+    with (arguments.folder / "spread.jsonl").open("w", encoding="utf-8") as stream:
         for launch in range(arguments.launches):
             elapsed_s = time.monotonic() - begun
             if launch and elapsed_s * (launch + 1) / launch > arguments.until:
                 break
             for row in _launch(options, arguments.only, launch):
                 rows.append(row)
-                kept.write(json.dumps(row) + "\n")
-            kept.flush()
+                stream.write(json.dumps(row) + "\n")
+            stream.flush()
     _report(rows, time.monotonic() - begun)
     return int(not rows or any("failure" in row for row in rows))
 
@@ -106,8 +106,10 @@ def _launch(options: RunOptions, only: Sequence[str], launch: int) -> Iterator[R
             yield from _rows(row, name, launch)
 
 
-def _monitor(seen: Environment) -> Monitor:
-    return open_monitor(str(seen.identity["device"]), str(seen.condition.get("gpu_uuid") or ""))
+def _monitor(machine: Environment) -> Monitor:
+    return open_monitor(
+        str(machine.identity["device"]), str(machine.condition.get("gpu_uuid") or "")
+    )
 
 
 def _rows(row: CaseResult, side: SideName, launch: int) -> Iterator[Row]:
@@ -118,15 +120,15 @@ def _rows(row: CaseResult, side: SideName, launch: int) -> Iterator[Row]:
         yield {**of, "failure": reason}
     machine = [{**block.facts, **_disturbances(block)} for block in row.blocks]
     for metric in row.metrics:
-        for taken in metric.launches:
+        for samples in metric.launches:
             yield {
                 **of,
                 "metric": metric.name,
                 "calls": metric.calls,
-                "values": list(taken.values),
-                "warmup": list(taken.warmup),
-                "blocks": list(taken.blocks),
-                "steady": taken.steady,
+                "values": list(samples.values),
+                "warmup": list(samples.warmup),
+                "blocks": list(samples.blocks),
+                "steady": samples.steady,
                 "machine": machine,
                 "spent": [[spent.phase, spent.seconds] for spent in row.spent],
             }
@@ -141,22 +143,33 @@ class Spread:
     """Spread of one metric of one case: between launches, and within the samples of a side."""
 
     case: str
+    """The name of the case."""
     metric: str
+    """The name of the metric."""
     level_s: float
+    """The median of all samples of both sides (s)."""
     between: float
+    """The root mean square of the launches' log-ratios."""
     largest: float
+    """The largest absolute log-ratio of a launch."""
     within: float
+    """The median over sides and launches of the samples' relative deviation (from the MAD)."""
 
 
 def _report(rows: Sequence[Row], seconds: float) -> None:
-    found = list(spreads(rows))
-    for one in found:
+    all_spreads = list(spreads(rows))
+    for spread in all_spreads:
         sys.stdout.write(
-            f"{one.case:<14} {one.metric:<12} {MILLISECONDS * one.level_s:9.4f} ms  "
-            f"launches {one.between:7.3%} (largest {one.largest:.3%})  within {one.within:7.3%}\n"
+            f"{spread.case:<14} {spread.metric:<12} {MILLISECONDS * spread.level_s:9.4f} ms  "
+            f"launches {spread.between:7.3%} (largest {spread.largest:.3%})  "
+            f"within {spread.within:7.3%}\n"
         )
     launches = len({row["launch"] for row in rows})
-    steps = [f"{one.case} {one.between:.2%}" for one in found if one.metric == STEP_TIME.name]
+    steps = [
+        f"{spread.case} {spread.between:.2%}"
+        for spread in all_spreads
+        if spread.metric == STEP_TIME.name
+    ]
     summary = f"{launches} launches in {seconds:.0f} s; between launches: {', '.join(steps)}"
     sys.stdout.write(f"FIGURE: {summary}\n")
 
@@ -165,10 +178,10 @@ def spreads(rows: Sequence[Row]) -> Iterator[Spread]:
     """Yield the spread of both times of each case, over launches with both sides."""
     for metric in (STEP_TIME.name, DEVICE_TIME.name):
         of_metric = [row for row in rows if row.get("metric") == metric]
-        taken = {(row["case"], row["launch"], row["side"]): row["values"] for row in of_metric}
-        for case in dict.fromkeys(case for case, _, _ in taken):
-            launches = sorted({launch for name, launch, _ in taken if name == case})
-            pairs = [[taken.get((case, launch, side)) for side in SIDES] for launch in launches]
+        by_launch = {(row["case"], row["launch"], row["side"]): row["values"] for row in of_metric}
+        for case in dict.fromkeys(case for case, _, _ in by_launch):
+            launches = sorted({launch for name, launch, _ in by_launch if name == case})
+            pairs = [[by_launch.get((case, launch, side)) for side in SIDES] for launch in launches]
             both = [(base, head) for base, head in pairs if base and head]
             if both:
                 yield _spread(case, metric, both)

@@ -31,10 +31,15 @@ class Place:
     """The files of a trial, and the seconds that a stage has."""
 
     work: Path
+    """The folder of repositories and caches on the host."""
     logs: Path
+    """The folder that is archived."""
     seconds: int
+    """The seconds that the stage may take."""
     device: str
+    """The device, such as ``cuda:0``."""
     simulated: bool
+    """True if the card is the simulated one of the tests."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

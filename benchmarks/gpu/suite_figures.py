@@ -55,7 +55,7 @@ def measure_fastrnns(trial: Trial) -> Finding:
     torch = load_torch(trial)
     variants = ("aten",) if trial.simulated else VARIANTS
     values = {name: _variant(torch, trial, name) for name in variants}
-    biases = {name: found["bias"]["step, many calls"] for name, found in values.items()}
+    biases = {name: variant["bias"]["step, many calls"] for name, variant in values.items()}
     steps = [f"{name} {values[name]['step ms']:.2f} ms {biases[name]:+.1%}" for name in values]
     summary = "; ".join(steps)
     return Finding(values=values, summary=summary)
@@ -71,7 +71,7 @@ def _variant(torch: Any, trial: Trial, name: str) -> dict[str, Any]:
         context = Context(device=trial.device, scratch=Path(scratch), progress=lambda *_: None)
         program, clock = open_workload(case, context).open(name), make_clock(trial.device)
     assert isinstance(program, TimedProgram)  # noqa: S101 - a case of this suite
-    plain = PlainRnn(torch, program._network, program._gradient)  # noqa: SLF001 - the same network
+    loop = PlainRnn(torch, program._network, program._gradient)  # noqa: SLF001 - the same network
     for _ in range(6):
         program.step(no_mark)
     torch.cuda.synchronize()
@@ -79,9 +79,9 @@ def _variant(torch: Any, trial: Trial, name: str) -> dict[str, Any]:
     parts, steps = [], []
     with hold_garbage_collector():
         for place in range(trial.size(14, 4)):
-            parts.append(_both(partial(clock.take, program, calls=1), plain.parts, place))
+            parts.append(_both(partial(clock.take, program, calls=1), loop.parts, place))
             several = partial(clock.take, program, calls=calls)
-            steps.append(_both(several, partial(plain.step, calls), place))
+            steps.append(_both(several, partial(loop.step, calls), place))
     return _compared(parts, steps) | {"checks": _details(clock, program, name)}
 
 
@@ -89,7 +89,7 @@ class PlainRnn:
     """The loops that a user would write around the network of a case."""
 
     def __init__(self, torch: Any, network: "Network", gradient: Any) -> None:
-        """`gradient` is the output's."""
+        """Run `network`; `gradient` is the output's."""
         self._torch, self._network, self._gradient = torch, network, gradient
 
     def parts(self) -> Seconds:
@@ -120,12 +120,12 @@ class PlainRnn:
         return (time.perf_counter() - begun) / calls
 
 
-def _both(ours: Callable[[], Taken], plain: Callable[[], Any], place: int) -> tuple[Taken, Any]:
+def _both(ours: Callable[[], Taken], loop: Callable[[], Any], place: int) -> tuple[Taken, Any]:
     """Take a sample of both; at every other place, ours is first."""
     if place % 2:
-        taken = ours()
-        return taken, plain()
-    other = plain()
+        sample = ours()
+        return sample, loop()
+    other = loop()
     return ours(), other
 
 
@@ -135,19 +135,19 @@ def _compared(
 ) -> dict[str, Any]:
     """Return medians and biases (ours / plain - 1) of the parts and of whole steps."""
     figures: dict[str, Any] = {
-        "bias": {"step, many calls": middle([ours.wall_s / plain - 1 for ours, plain in steps])},
+        "bias": {"step, many calls": middle([ours.wall_s / loop - 1 for ours, loop in steps])},
         "step ms": MILLISECONDS * middle([ours.wall_s for ours, _ in steps]),
-        "plain step ms": MILLISECONDS * middle([plain for _, plain in steps]),
-        "steps": [(ours.wall_s, plain, ours.device_s) for ours, plain in steps],
-        "parts": [(ours.parts_s, plain) for ours, plain in parts],
+        "plain step ms": MILLISECONDS * middle([loop for _, loop in steps]),
+        "steps": [(ours.wall_s, loop, ours.device_s) for ours, loop in steps],
+        "parts": [(ours.parts_s, loop) for ours, loop in parts],
     }
     for place, part in enumerate(PARTS):
-        both = [(ours.parts_s[place], plain[place]) for ours, plain in parts]
+        both = [(ours.parts_s[place], loop[place]) for ours, loop in parts]
         pairs = [(ours_s, plain_s) for ours_s, plain_s in both if ours_s is not None]
         if pairs:
-            figures["bias"][part] = middle([ours / plain - 1 for ours, plain in pairs])
+            figures["bias"][part] = middle([ours / loop - 1 for ours, loop in pairs])
             figures[f"{part} ms"] = MILLISECONDS * middle([ours for ours, _ in pairs])
-            figures[f"plain {part} ms"] = MILLISECONDS * middle([plain for _, plain in pairs])
+            figures[f"plain {part} ms"] = MILLISECONDS * middle([loop for _, loop in pairs])
     return figures
 
 

@@ -20,8 +20,10 @@ def measure_graph_peaks(trial: Trial) -> Finding:
     values = {f"{name}, build {build}": _peaks(torch, trial, modes[name]) for name, build in builds}
     peaks = [figures.get("peak_allocated", 0.0) / MEBIBYTE for figures in values.values()]
     eager, again, graphs, graphs_again = peaks
-    apart = f"{abs(again - eager):.1f} and {abs(graphs_again - graphs):.1f} MiB"
-    summary = f"eager {eager:.0f} MiB, with graphs {graphs:.0f} MiB; two builds differ by {apart}"
+    differences = f"{abs(again - eager):.1f} and {abs(graphs_again - graphs):.1f} MiB"
+    summary = (
+        f"eager {eager:.0f} MiB, with graphs {graphs:.0f} MiB; two builds differ by {differences}"
+    )
     return Finding(values=values, summary=summary)
 
 
@@ -91,18 +93,21 @@ def measure_trainings(trial: Trial) -> Finding:
     torch = load_torch(trial)
     steps = trial.size(TRAINING_STEPS, 10)
     reference = _losses(torch, trial, 0, steps)
-    again = [_apart(reference, _losses(torch, trial, 0, steps)) for _ in range(3)]
-    shaken = [_apart(reference, _losses(torch, trial, seed, steps)) for seed in (1, 2, 3)]
-    largest = [max(one[-1] for one in group) for group in (again, shaken)]
+    again = [_compare_losses(reference, _losses(torch, trial, 0, steps)) for _ in range(3)]
+    shaken = [_compare_losses(reference, _losses(torch, trial, seed, steps)) for seed in (1, 2, 3)]
+    largest = [max(drift[-1] for drift in group) for group in (again, shaken)]
     last = "repeated {:.1e}, shaken {:.1e}".format(*largest)
     summary = f"largest difference of losses after {steps} steps: {last}"
     return Finding(values={"repeated": again, "shaken": shaken}, summary=summary)
 
 
-def _apart(reference: Sequence[float], other: Sequence[float]) -> list[float]:
+def _compare_losses(reference: Sequence[float], other: Sequence[float]) -> list[float]:
     """Return the largest difference over one step, ten, and all."""
     return [
-        max(abs(one - two) for one, two in zip(reference[:count], other[:count], strict=True))
+        max(
+            abs(loss - other_loss)
+            for loss, other_loss in zip(reference[:count], other[:count], strict=True)
+        )
         for count in (1, 10, len(reference))
     ]
 

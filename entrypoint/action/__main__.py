@@ -2,8 +2,8 @@
 
 Standard library only, on the runner's own Python, 3.9 or newer.
 
-What containers are started with is shared with the package (`ci_bench.host.cage`), which lies
-beside in the action's repository.
+The arguments of containers are shared with the package (`ci_bench.host.cage`), which is in the
+action's repository, too.
 """
 
 import sys
@@ -25,7 +25,7 @@ from workflow import annotate
 
 
 def main(name: str) -> int:
-    """Run one step; a fault is told as an annotation, and ends the job."""
+    """Run one step; a fault is reported as an annotation, and ends the job."""
     try:
         return {**STEPS, "hosted": hosted}[name]()
     except Fault as fault:

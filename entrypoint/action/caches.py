@@ -1,4 +1,6 @@
-"""What set-up keeps from job to job (`setup.cache`): each branch's own, on the runner, where the input `cache` says.
+"""The cache of set-up (`setup.cache`): kept from job to job, for each branch, on the runner.
+
+The input `cache` is its folder.
 
 A job works on a copy. Only a run of the branch itself (a push, a schedule, by hand) puts its copy
 in the old one's place; that of a pull request begins with its base branch's and is thrown away:
@@ -20,50 +22,55 @@ import containers
 from workflow import say
 
 KEEPING = ("push", "schedule", "workflow_dispatch")
-"""The events of a branch itself; its code has been merged, or somebody who may write started it."""
+"""The events of a branch itself: its code was merged, or started by someone with write access."""
 FOLDER = "cache"
 _BRANCH = "refs/heads/"
 _TIMEOUT_S = 1800
 
 
 def seed(state: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Give this job a copy of what the branch has: one for each side where base and head are users of their own."""
-    kept = place(state, environ)
-    if kept is None or not kept.is_dir():
+    """Give this job a copy of the branch's cache.
+
+    Base and head get one each if they are users of their own.
+    """
+    cache = place(state, environ)
+    if cache is None or not cache.is_dir():
         return
     for part in _parts(state):
-        if not _copy(kept, _own(state) / part):
-            _empty(_own(state))
-            say(f"the cache of set-up could not be copied from {kept}: this job begins without one")
+        if not _copy(cache, _find_copy(state) / part):
+            _empty(_find_copy(state))
+            say(
+                f"the cache of set-up could not be copied from {cache}: this job begins without one"
+            )
             return
 
 
 def keep(state: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Put this job's copy in the place of the branch's, if it is the branch's own job.
+    """Replace the branch's cache by this job's copy, if it is the branch's own job.
 
     Its files have to be this user's.
     """
-    kept = place(state, environ)
-    if kept is None or environ.get("GITHUB_EVENT_NAME") not in KEEPING:
+    cache = place(state, environ)
+    if cache is None or environ.get("GITHUB_EVENT_NAME") not in KEEPING:
         return
-    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh, old = (
-        kept.with_name(f"{kept.name}.{word}-{secrets.token_hex(6)}") for word in ("new", "old")
+        cache.with_name(f"{cache.name}.{word}-{secrets.token_hex(6)}") for word in ("new", "old")
     )
-    if not _copy(_own(state) / _parts(state)[-1], fresh):
-        say(f"the cache of set-up could not be kept in {kept.parent}")
+    if not _copy(_find_copy(state) / _parts(state)[-1], fresh):
+        say(f"the cache of set-up could not be kept in {cache.parent}")
     else:
-        if kept.exists():
-            kept.rename(old)
-        fresh.rename(kept)
+        if cache.exists():
+            cache.rename(old)
+        fresh.rename(cache)
     for folder in (fresh, old):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def place(state: Mapping[str, Any], environ: Mapping[str, str]) -> Path | None:
-    """Where the cache of this job's branch lies: that of a pull request is its base branch.
+    """Return the folder of the branch's cache, or `None` if nothing is kept.
 
-    `None` where nothing is kept.
+    The branch of a pull request is its base branch.
     """
     ref = environ.get("GITHUB_REF", "")
     branch = environ.get("GITHUB_BASE_REF") or (
@@ -71,27 +78,33 @@ def place(state: Mapping[str, Any], environ: Mapping[str, str]) -> Path | None:
     )
     if not state["settings"]["cache"] or not branch:
         return None
-    named = (
+    identity = (
         f"{environ.get('GITHUB_REPOSITORY_ID', '')} {environ.get('GITHUB_REPOSITORY', '')} {branch}"
     )
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", branch)[:60]
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "_", branch)[:60]
     return (
         Path(state["settings"]["cache"])
-        / f"{plain}-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+        / f"{slug}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
     )
 
 
-def _own(state: Mapping[str, Any]) -> Path:
+def _find_copy(state: Mapping[str, Any]) -> Path:
     return Path(state["work"]) / FOLDER
 
 
 def _parts(state: Mapping[str, Any]) -> tuple[str, ...]:
-    """The folders in a job's copy: head's is what is kept, as a branch's own job has its newest commit there."""
+    """Return the folders in a job's copy; the last one is kept.
+
+    It is head's: a branch's own job has its newest commit there.
+    """
     return ("base", "head") if containers.apart(state) else (".",)
 
 
 def _copy(source: Path, target: Path) -> bool:
-    """A copy with links as links, without their targets; blocks are shared where the file system can."""
+    """Copy a folder, links as links without their targets; return whether it worked.
+
+    Blocks are shared if the file system can.
+    """
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [
         "cp",

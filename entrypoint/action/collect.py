@@ -1,7 +1,7 @@
 """Takes the documents out of the folder that the code under test could write to.
 
 That folder may hold anything: links to the runner's own files, pipes that never end, a file of a
-terabyte. What is copied are plain files of a few names, up to a size, opened so that no link is
+terabyte. Only plain files of a few names are copied, up to a size, opened so that no link is
 followed; the rest stays where it is and is never uploaded.
 """
 
@@ -16,23 +16,24 @@ from pathlib import Path
 MOST_BYTES = 25_000_000
 """As much of one document as `publish` reads."""
 NAMES = ("results.json", "base/results.json", "calibration.json")
-"""What is judged. Pages are made of it by the report, and never taken from here: they would be a
-stranger's.
+"""The documents that are judged.
+
+The report makes its pages of them, and takes none from here: they would be a stranger's.
 """
 _LOG = re.compile(r"(?:base|head)-[0-9]{1,3}\.log")
 MOST_LOGS = 64
 
 
 def collect(results: Path, documents: Path) -> list[str]:
-    """Copy the documents of a run, and the logs of its set-up; the names of what was copied."""
-    logs = [f"setup/{name}" for name in _listed(results / "setup") if _LOG.fullmatch(name)][
+    """Copy the documents of a run, and the logs of its set-up; return their names."""
+    logs = [f"setup/{name}" for name in _list_names(results / "setup") if _LOG.fullmatch(name)][
         :MOST_LOGS
     ]
     return [name for name in (*NAMES, *logs) if _copy(results, name, documents / name)]
 
 
-def _listed(folder: Path) -> list[str]:
-    """The names in a folder, unless it is a link to somewhere else."""
+def _list_names(folder: Path) -> list[str]:
+    """Return the names in a folder, unless it is a link to somewhere else."""
     try:
         return [] if folder.is_symlink() else sorted(path.name for path in folder.iterdir())
     except OSError:
@@ -40,15 +41,16 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _copy(root: Path, name: str, target: Path) -> bool:
-    """Copy one plain file, found from `root` without following a link.
-
-    Whether there was one that fits.
-    """
+    """Copy one plain file without following a link; return whether there was one that fits."""
     with suppress(OSError):
         descriptor = _open(root, name.split("/"))
         with os.fdopen(descriptor, "rb") as stream:
-            told = os.fstat(descriptor)
-            if not stat.S_ISREG(told.st_mode) or told.st_size > MOST_BYTES or told.st_nlink != 1:
+            status = os.fstat(descriptor)
+            if (
+                not stat.S_ISREG(status.st_mode)
+                or status.st_size > MOST_BYTES
+                or status.st_nlink != 1
+            ):
                 return False
             content = stream.read(MOST_BYTES + 1)
         if len(content) <= MOST_BYTES:
@@ -59,7 +61,10 @@ def _copy(root: Path, name: str, target: Path) -> bool:
 
 
 def _open(root: Path, parts: list[str]) -> int:
-    """A descriptor of a file below `root`; no part of the way may be a link, and a pipe does not hold us up."""
+    """Open a file below `root`; return its descriptor.
+
+    No part of the path may be a link, and a pipe does not block.
+    """
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parts[:-1]:

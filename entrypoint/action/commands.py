@@ -15,19 +15,26 @@ CONFIGURATION = "ci-bench.yml"
 
 @dataclass(frozen=True)
 class Places:
-    """Where the folders of a job are, as the command sees them."""
+    """Folders of a job, as the command sees them."""
 
     config: str = containers.CONFIG
+    """The configuration that was fetched from the base branch."""
     results: str = containers.RESULTS
+    """The output of measuring, which the code under test can write to."""
     prepared: str = containers.PREPARED
+    """The prepared trees and environments of both sides."""
     documents: str = containers.DOCUMENTS
+    """The documents that were collected from `results`."""
     report: str = containers.REPORT
+    """The output of the report: page, outputs and summary."""
     baseline: str = containers.BASELINE
+    """The earlier run's results, if any were fetched."""
     noise: str = containers.NOISE
+    """The noise that `ci-bench calibrate` has learned."""
 
 
 def places(state: Mapping[str, Any]) -> Places:
-    """In a container everything has a fixed place; natively, it is where it is."""
+    """Return the folders: fixed ones in a container, the job's own ones natively."""
     if state["settings"]["mode"] == "container":
         return Places()
     work = Path(state["work"])
@@ -36,7 +43,7 @@ def places(state: Mapping[str, Any]) -> Places:
 
 
 def fetch_config(state: Mapping[str, Any]) -> list[str]:
-    """The configuration of the base branch."""
+    """Return the command that fetches the base branch's configuration."""
     settings = state["settings"]
     path, output = settings["config_path"], places(state).config
     return [
@@ -51,7 +58,7 @@ def fetch_config(state: Mapping[str, Any]) -> list[str]:
 
 
 def fetch_baseline(state: Mapping[str, Any]) -> list[str]:
-    """The results of an ancestor of the base commit."""
+    """Return the command that fetches the results of an ancestor of the base commit."""
     settings = state["settings"]
     return [
         "github",
@@ -64,25 +71,28 @@ def fetch_baseline(state: Mapping[str, Any]) -> list[str]:
 
 
 def setup(state: Mapping[str, Any]) -> list[str]:
-    """Both sides of a paired run made ready."""
+    """Return the command that prepares both sides of a paired run."""
     here = places(state)
     return [
         "setup",
         "--prepared",
         here.prepared,
         *_measuring(here),
-        *_given("--base", state["settings"]["base"]),
+        *_make_option("--base", state["settings"]["base"]),
     ]
 
 
 def bench(state: Mapping[str, Any]) -> list[str]:
-    """Measuring: both sides in turns, or head alone. What it says of a verdict is not used."""
+    """Return the command that measures both sides in turns, or head only.
+
+    Its verdict is not used.
+    """
     here, settings = places(state), state["settings"]
     filters = _filters(settings)
     if settings["baseline"] != "paired":
         return ["run", *_measuring(here), *filters]
     noise = ["--noise", here.noise] if settings["noise"] else []
-    where = [*_given("--base", settings["base"]), *_given("--fleet", settings["fleet"])]
+    where = [*_make_option("--base", settings["base"]), *_make_option("--fleet", settings["fleet"])]
     sides = (
         ["--image", settings["image"]]
         if inputs.is_caged(settings)
@@ -92,7 +102,7 @@ def bench(state: Mapping[str, Any]) -> list[str]:
 
 
 def publish(state: Mapping[str, Any]) -> list[str]:
-    """The verdict, computed anew, and told."""
+    """Return the command that computes the verdict again and publishes it."""
     here, settings = places(state), state["settings"]
     argv = ["github", "publish", here.documents, "--output", here.report]
     argv += ["--artifact", settings["artifact"], *mark(settings)]
@@ -108,12 +118,12 @@ def publish(state: Mapping[str, Any]) -> list[str]:
 
 
 def mark(settings: Mapping[str, Any]) -> list[str]:
-    """Which gate this is: its comment and its check."""
+    """Return the options that identify this gate's comment and check."""
     return ["--key", settings["key"]]
 
 
 def judging(settings: Mapping[str, Any]) -> list[str]:
-    """How it is judged and told, the baseline looked for anew."""
+    """Return the options for judging and publishing; the baseline is looked up again."""
     return [
         *_telling(settings),
         *(_baseline(settings) if settings["baseline"] == "artifact" else []),
@@ -121,25 +131,25 @@ def judging(settings: Mapping[str, Any]) -> list[str]:
 
 
 def requested(settings: Mapping[str, Any]) -> list[str]:
-    """The commit of a run that a comment requested."""
-    return _given("--head", settings["head"])
+    """Return the option for the commit of a run that a comment requested."""
+    return _make_option("--head", settings["head"])
 
 
 def answer_request(settings: Mapping[str, Any], output: str) -> list[str]:
-    """Checks and answers a comment's request for a run."""
-    named = [
+    """Return the command that checks and answers a comment's request for a run."""
+    artifacts = [
         "--artifact",
         settings["artifact"],
         "--baseline-artifact",
         settings["baseline_artifact"],
     ]
-    told = [
+    options = [
         "--config-path",
         settings["config_path"],
         "--comment-author",
         settings["comment_author"],
     ]
-    return ["github", "answer-request", "--output", output, *named, *told]
+    return ["github", "answer-request", "--output", output, *artifacts, *options]
 
 
 def _filters(settings: Mapping[str, Any]) -> list[str]:
@@ -148,30 +158,34 @@ def _filters(settings: Mapping[str, Any]) -> list[str]:
 
 def _telling(settings: Mapping[str, Any]) -> list[str]:
     judged = ["--config-path", settings["config_path"], "--baseline", settings["baseline"]]
-    own = [*requested(settings), *_filters(settings)] if settings["head"] else []
+    narrowing = [*requested(settings), *_filters(settings)] if settings["head"] else []
     return [
         *judged,
         "--comment",
         settings["comment"],
         "--comment-author",
         settings["comment_author"],
-        *own,
+        *narrowing,
     ]
 
 
 def _measuring(here: Places) -> list[str]:
-    """The base branch's configuration by its path: the one in the checkout is the pull request's."""
+    """Return the options for measuring: configuration and output.
+
+    The configuration is the base branch's, by its path: the one in the checkout is the pull
+    request's.
+    """
     return ["--config", f"{here.config}/{CONFIGURATION}", "--output", here.results]
 
 
 def _baseline(settings: Mapping[str, Any]) -> list[str]:
-    named = ["--baseline-artifact", settings["baseline_artifact"]]
+    artifact = ["--baseline-artifact", settings["baseline_artifact"]]
     return [
-        *named,
-        *_given("--baseline-workflow", settings["baseline_workflow"]),
-        *_given("--base", settings["base"]),
+        *artifact,
+        *_make_option("--baseline-workflow", settings["baseline_workflow"]),
+        *_make_option("--base", settings["base"]),
     ]
 
 
-def _given(flag: str, value: str) -> list[str]:
+def _make_option(flag: str, value: str) -> list[str]:
     return [flag, value] if value else []

@@ -1,4 +1,4 @@
-"""What the two kinds of container are started with.
+"""Arguments of docker for the two kinds of container.
 
 Values in, arguments of docker out: all that matters for trust is here.
 
@@ -50,7 +50,7 @@ GITHUB = (
     "GITHUB_SHA",
     "GITHUB_WORKFLOW_REF",
 )
-"""What ci-bench asks of a workflow."""
+"""Variables of a workflow that ci-bench needs."""
 _WAYS_TO_GITHUB = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 PROXIES = (*_WAYS_TO_GITHUB, "NO_PROXY", "no_proxy")
 BENCH = (
@@ -61,8 +61,9 @@ BENCH = (
     "GITHUB_RUN_ID",
     "GITHUB_RUN_ATTEMPT",
 )
-"""What measuring may know of the workflow: the names of the branches, by which it finds the base
-commit, and which run it is.
+"""Variables of the workflow that measuring may see.
+
+They are the names of the branches, by which it finds the base commit, and the run.
 """
 _SHIFTS = {"b": 0, "k": 10, "m": 20, "g": 30}
 _FETCHED = (("baseline", BASELINE), ("config", CONFIG))
@@ -77,7 +78,10 @@ USERS = "65101:65102"
 def bench(
     state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]
 ) -> list[str]:
-    """The container that runs the code under test: `phase` is ``setup`` or ``bench``, each with its own word on the network."""
+    """Return the docker command of the container that runs the code under test.
+
+    `phase` is ``setup`` or ``bench``; each has its own setting for the network.
+    """
     settings = state["settings"]
     memory = settings["memory"] or state.get("memory", "")
     limits = ["--pids-limit=4096", f"--shm-size={shared_memory(memory)}"]
@@ -98,19 +102,19 @@ def bench(
         if phase == "bench" and state["locks"]
         else []
     )
-    named = [name for name in (*BENCH, *settings["pass_env"]) if name in environ]
+    variables = [name for name in (*BENCH, *settings["pass_env"]) if name in environ]
     is_open = settings[f"{phase}_network"]
     return [
-        *_start(state, phase, "bridge" if is_open else "none", apart=apart(state)),
-        *(() if is_open else cage.no_proxies(exempt=named)),
+        *_start(state, phase, "bridge" if is_open else "none", as_root=apart(state)),
+        *(() if is_open else cage.no_proxies(exempt=variables)),
         *cage.gpu_arguments(settings["gpus"], state["gpu_access"]),
         *limits,
         *(part for mount in mounts for part in mount),
-        *cage.names(named),
+        *cage.names(variables),
         *(
             part
-            for one in asked_of_the_engine(state, LOCKS).items()
-            for part in ("-e", "=".join(one))
+            for pair in asked_of_the_engine(state, LOCKS).items()
+            for part in ("-e", "=".join(pair))
         ),
         *(("-e", f"CI_BENCH_CACHE={CACHE}") if phase == "setup" else ()),
         *(("-e", f"CI_BENCH_USERS={USERS}") if apart(state) else ()),
@@ -120,25 +124,32 @@ def bench(
 
 
 def shared_memory(memory: str) -> str:
-    """The size of ``/dev/shm``: half of the container's memory, in which it counts, so it is no further allowance."""
+    """Return the size of ``/dev/shm``: half of the container's memory.
+
+    It counts towards that memory, so it is not a further allowance.
+    """
     return f"{(int(memory[:-1]) << _SHIFTS[memory[-1]]) // 2}b" if memory else "2g"
 
 
 def asked_of_the_engine(state: Mapping[str, Any], locks: str) -> dict[str, str]:
-    """What the engine is told of this job: where it queues for its device, by which name, and which kind of device it has."""
+    """Return the variables that tell the engine about this job.
+
+    They hold the folder in which it queues for its device, its name there, and the required kind of
+    device.
+    """
     gpu = state["settings"]["mode"] == "container" and state["settings"]["gpus"] != "none"
-    told = {"CI_BENCH_LOCKS": locks if state["locks"] else "", "CI_BENCH_RUN": state["run"]}
-    told["CI_BENCH_REQUIRE_DEVICE"] = "cuda" if gpu else ""
-    return {name: value for name, value in told.items() if value}
+    variables = {"CI_BENCH_LOCKS": locks if state["locks"] else "", "CI_BENCH_RUN": state["run"]}
+    variables["CI_BENCH_REQUIRE_DEVICE"] = "cuda" if gpu else ""
+    return {name: value for name, value in variables.items() if value}
 
 
 def apart(state: Mapping[str, Any]) -> bool:
-    """Whether base and head are users of their own, and the process that starts theirs is the container's root."""
+    """Return whether base and head are users of their own, started by the container's root."""
     return bool(state.get("apart")) and state["settings"]["baseline"] == "paired"
 
 
 def settle(state: Mapping[str, Any], *folders: str) -> list[str]:
-    """A container of a moment that makes this runner's user the owner of what is in some folders of the job."""
+    """Return the command of a short container that gives folders of the job to this user."""
     mounts = [
         part
         for folder in folders
@@ -157,7 +168,10 @@ def settle(state: Mapping[str, Any], *folders: str) -> list[str]:
 
 
 def try_users(state: Mapping[str, Any]) -> list[str]:
-    """A container of a moment that does what `apart` needs: becomes another user, and hands over a file of `results`."""
+    """Return the command of a short container that tries what `apart` needs.
+
+    It becomes another user, and hands over a file of `results`.
+    """
     base = USERS.partition(":")[0]
     become = f"setpriv --reuid={base} --regid={base} --clear-groups true"
     line = (
@@ -179,7 +193,10 @@ def try_users(state: Mapping[str, Any]) -> list[str]:
 def report(
     state: Mapping[str, Any], phase: str, command: Sequence[str], environ: Mapping[str, str]
 ) -> list[str]:
-    """The container that talks to GitHub: the token arrives by its name, from the environment of the docker command."""
+    """Return the docker command of the container that talks to GitHub.
+
+    The token arrives by its name, from the environment of the docker command.
+    """
     event, certificates = (
         environ.get("GITHUB_EVENT_PATH", ""),
         environ.get("REQUESTS_CA_BUNDLE", ""),
@@ -205,20 +222,25 @@ def report(
         "--pids-limit=256",
         *(part for mount in mounts for part in mount),
         *cage.names([*(name for name in (*GITHUB, *PROXIES) if name in environ), "GITHUB_TOKEN"]),
-        *(part for one in fixed for part in ("-e", one)),
+        *(part for assignment in fixed for part in ("-e", assignment)),
         state["image"],
         *command,
     ]
 
 
 def report_network(environ: Mapping[str, str]) -> str:
-    """The runner's own network if GitHub, or the proxy on the way to it, has a loopback address: no other leads there."""
-    named = (environ[name] for name in (*_WAYS_TO_GITHUB, "GITHUB_API_URL") if environ.get(name))
-    return "host" if any(map(_is_loopback, named)) else "bridge"
+    """Return the runner's own network if GitHub, or the proxy to it, has a loopback address.
+
+    No other network leads there.
+    """
+    addresses = (
+        environ[name] for name in (*_WAYS_TO_GITHUB, "GITHUB_API_URL") if environ.get(name)
+    )
+    return "host" if any(map(_is_loopback, addresses)) else "bridge"
 
 
 def _is_loopback(address: str) -> bool:
-    """Whether the host of an address is this machine. A proxy's may lack its scheme."""
+    """Return whether the host of an address is this machine; a proxy's may lack its scheme."""
     try:
         host = urlsplit(address if "://" in address else f"//{address}").hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
@@ -227,23 +249,26 @@ def _is_loopback(address: str) -> bool:
 
 
 def probe(state: Mapping[str, Any], *arguments: str) -> list[str]:
-    """A container of a moment, for a question to the host: options, and then a line of shell."""
+    """Return the command of a short container that asks about the host.
+
+    `arguments` are options, and then a line of shell.
+    """
     *options, line = arguments
     return [*_moment(state), *options, "--entrypoint", "/bin/sh", state["image"], "-c", line]
 
 
 def question(state: Mapping[str, Any], *command: str) -> list[str]:
-    """A container of a moment, for a question to the image."""
+    """Return the command of a short container that asks about the image."""
     return [*_moment(state), state["image"], *command]
 
 
 def label(job: str) -> str:
-    """By which this job's containers are found, whatever became of it."""
+    """Return the label of all containers of this job, by which they are found."""
     return f"ci-bench.job={job}"
 
 
 def name(state: Mapping[str, Any], phase: str) -> str:
-    """By which one container is stopped."""
+    """Return the name by which one container is stopped."""
     return f"ci-bench-{state['job']}-{phase}"
 
 
@@ -258,7 +283,9 @@ def _moment(state: Mapping[str, Any], *, as_root: bool = False) -> list[str]:
     ]
 
 
-def _start(state: Mapping[str, Any], phase: str, network: str, *, apart: bool = False) -> list[str]:
+def _start(
+    state: Mapping[str, Any], phase: str, network: str, *, as_root: bool = False
+) -> list[str]:
     common = [
         "docker",
         "run",
@@ -272,7 +299,7 @@ def _start(state: Mapping[str, Any], phase: str, network: str, *, apart: bool = 
     return [
         *common,
         f"--network={network}",
-        *_private(state, as_root=apart),
+        *_private(state, as_root=as_root),
         "--workdir",
         WORKSPACE,
     ]

@@ -1,8 +1,9 @@
-"""Find credentials that the code under test could read: in git's configuration, in files next to the checkout, in variables.
+"""Find credentials that the code under test could read.
 
-Git parses its own files, and includes are followed whatever their condition: the file can be read
-all the same. A file that the repository tracks unchanged is no secret of the runner's. Nothing here
-prints a secret: a finding is a place and what kind it is.
+They can be in git's configuration, in files next to the checkout, and in variables. Git parses its
+own files, and includes are followed whatever their condition: the file can be read anyway. A file
+that the repository tracks unchanged is not a secret of the runner. Nothing here prints a secret: a
+finding is a place and its kind.
 """
 
 from __future__ import annotations
@@ -85,18 +86,21 @@ _NO_SECRET = {"", "true", "false", "yes", "no", "on", "off", "0", "1"}
 
 
 class Finding(NamedTuple):
-    """A credential: the file or variable that holds it, and the key or the kind, never the value."""
+    """Credential: the file or variable that holds it, and its key or kind, never its value."""
 
     place: str
     what: str
 
     def __str__(self) -> str:
-        """Both in words."""
+        """Return both in words."""
         return f"{self.place} ({self.what})"
 
 
 def of_checkout(workspace: Path, home: Path | None = None) -> Finding | None:
-    """Find the first credential below `workspace`, and in the files of git's in `home` where the code runs as its user."""
+    """Find the first credential below `workspace`, and in git's files in `home`.
+
+    `home` is `None` unless the code under test runs as its user.
+    """
     return next(_in_checkout(workspace, home), None)
 
 
@@ -130,7 +134,7 @@ def _in_checkout(workspace: Path, home: Path | None) -> Iterator[Finding]:
 
 
 def _walk(workspace: Path) -> Iterator[tuple[Path, set[str]]]:
-    """The folders of a workspace with the names in them. Links are not followed."""
+    """Yield the folders of a workspace with the names in them; links are not followed."""
     for name, folders, files in os.walk(workspace):
         folder = Path(name)
         yield folder, {*folders, *files}
@@ -141,17 +145,20 @@ def _walk(workspace: Path) -> Iterator[tuple[Path, set[str]]]:
 
 
 def _credential_files(folder: Path, names: set[str]) -> Iterator[Path]:
-    wanted = [name for name in _CREDENTIAL_FILES if name.partition("/")[0] in names]
-    wanted += [name for name in names if _WRITTEN_BY_ACTIONS.fullmatch(name)]
-    paths = (folder / name for name in sorted(wanted))
+    candidates = [name for name in _CREDENTIAL_FILES if name.partition("/")[0] in names]
+    candidates += [name for name in names if _WRITTEN_BY_ACTIONS.fullmatch(name)]
+    paths = (folder / name for name in sorted(candidates))
     return (path for path in paths if path.is_file() and not path.is_symlink())
 
 
 def _of_git_folder(git: Path, workspace: Path) -> Iterator[Finding]:
-    """Credentials in `.git`, which is a file in a linked checkout: configurations by git's own words, other files as text."""
+    """Yield credentials in `.git`, which is a file in a linked checkout.
+
+    Git reads the configurations; other files are searched as text.
+    """
     for folder in _git_folders(git):
         for name, folders, files in os.walk(folder):
-            folders[:] = sorted(one for one in folders if one not in _SKIPPED)
+            folders[:] = sorted(child for child in folders if child not in _SKIPPED)
             for path in (Path(name) / file for file in sorted(files)):
                 if path.name in {"config", "config.worktree"}:
                     yield from _of_configuration(path, workspace)
@@ -164,10 +171,10 @@ def _git_folders(git: Path) -> Iterator[Path]:
     if git.is_dir():
         yield git
         return
-    found = re.match(r"gitdir:\s*(.+)", _text(git))
-    if found is None:
+    pointer = re.match(r"gitdir:\s*(.+)", _text(git))
+    if pointer is None:
         return
-    folder = Path(os.path.normpath(git.parent / found[1].strip()))
+    folder = Path(os.path.normpath(git.parent / pointer[1].strip()))
     yield folder
     common = _text(folder / "commondir").strip()
     if common:
@@ -175,13 +182,13 @@ def _git_folders(git: Path) -> Iterator[Path]:
 
 
 def _of_configuration(path: Path, workspace: Path) -> Iterator[Finding]:
-    """Credentials in a configuration and in all that it includes."""
-    waiting, seen = [path], set[Path]()
-    while waiting and len(seen) < _MOST_INCLUDES:
+    """Yield credentials in a configuration and in all that it includes."""
+    waiting, visited = [path], set[Path]()
+    while waiting and len(visited) < _MOST_INCLUDES:
         path = waiting.pop()
-        if path in seen or not path.is_file():
+        if path in visited or not path.is_file():
             continue
-        seen.add(path)
+        visited.add(path)
         for key, value in _settings(path):
             if key.endswith(".path") and key.startswith(("include.", "includeif.")):
                 waiting.append(_included(value, path))
@@ -194,7 +201,7 @@ def _of_configuration(path: Path, workspace: Path) -> Iterator[Finding]:
 
 
 def _settings(path: Path) -> list[tuple[str, str]]:
-    """Keys and values of a configuration file, as git reads them; none where git cannot."""
+    """Yield keys and values of a configuration file as git reads them; none if git cannot."""
     out = _git("config", "--file", str(path), "--no-includes", "--list", "-z")
     pairs = (entry.partition("\n") for entry in out.split("\0") if entry)
     return [(key, value) for key, _, value in pairs]
@@ -205,7 +212,7 @@ def _included(value: str, path: Path) -> Path:
 
 
 def _kind_of_setting(key: str, value: str) -> str | None:
-    """What kind of credential a setting of git's is; `None` for any other.
+    """Return the kind of credential that a setting of git's holds, or `None`.
 
     An empty value takes a setting back.
     """
@@ -230,7 +237,7 @@ def _kind_of_setting(key: str, value: str) -> str | None:
 
 
 def _kind_of(text: str) -> str | None:
-    """What kind of credential any text holds."""
+    """Return the kind of credential that a text holds, or `None`."""
     for scheme, user in _USER_OF_ADDRESS.findall(text):
         if _is_secret(scheme, user):
             return "an address with a credential"
@@ -245,7 +252,7 @@ def _kind_of(text: str) -> str | None:
 
 
 def _is_secret(scheme: str, user: str) -> bool:
-    """Whether what stands before the @ of an address is more than a user's name."""
+    """Return whether the part before the @ of an address is more than a user's name."""
     name, _, password = (unquote(part) for part in user.partition(":"))
     if password:
         return not _PLACEHOLDER.fullmatch(password)
@@ -255,7 +262,7 @@ def _is_secret(scheme: str, user: str) -> bool:
 
 
 def _kind_in_credential_file(path: Path) -> str | None:
-    """What kind of credential is in a file that is made for them."""
+    """Return the kind of credential in a file that is made for them, or `None`."""
     text = _text(path)
     kind = _kind_of(text)
     if kind or path.name == ".gitmodules":
@@ -265,7 +272,7 @@ def _kind_in_credential_file(path: Path) -> str | None:
 
 
 def _is_tracked(path: Path) -> bool:
-    """Whether the repository holds this very file: then it is public to whoever sees the code."""
+    """Return whether the repository holds this very file, which is then no secret."""
     blob = _git("hash-object", "--no-filters", "--", path.name, folder=path.parent).strip()
     return bool(blob) and f" blob {blob}\t" in _git(
         "ls-tree", "HEAD", "--", path.name, folder=path.parent
@@ -273,7 +280,7 @@ def _is_tracked(path: Path) -> bool:
 
 
 def _git(*arguments: str, folder: Path = Path("/")) -> str:
-    """What git says, without anybody's configuration; nothing where it fails or is missing."""
+    """Return git's output under no configuration but its own; empty if it fails or is missing."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environ.update(
         GIT_CONFIG_NOSYSTEM="1", HOME="/nowhere", XDG_CONFIG_HOME="/nowhere", GIT_OPTIONAL_LOCKS="0"
@@ -306,5 +313,5 @@ def _shown(path: Path, workspace: Path) -> str:
 
 
 def _key_shown(key: str) -> str:
-    """A key without what its address may hold."""
+    """Return a key without a credential that its address may hold."""
     return _TOKEN.sub("***", _USER_OF_ADDRESS.sub(r"\1://***@", key))

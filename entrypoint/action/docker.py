@@ -1,6 +1,6 @@
 """Asks the Docker daemon: short questions with an answer in text.
 
-What runs for long is in `supervise`.
+Long commands are in `supervise`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _CLIENT = ("PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR", "LANG", "SSL_CERT_FILE",
 def client_environment(
     environ: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What the docker command itself sees: where the daemon is, and `more`.
+    """Return the environment of the docker command: where the daemon is, and `more`.
 
     Nothing of it enters a container by itself.
     """
-    kept = {
+    client = {
         name: value
         for name, value in environ.items()
         if name in _CLIENT or name.startswith("DOCKER_")
     }
-    return {**kept, **(more or {})}
+    return {**client, **(more or {})}
 
 
 def ask(*arguments: str, timeout_s: float = 120) -> tuple[int, str, str]:
-    """Exit code, output and the end of the complaint of a docker command."""
+    """Run a docker command; return its exit code, output and the end of its complaint."""
     try:
         done = subprocess.run(
             ["docker", *arguments],
@@ -60,7 +60,10 @@ def ask(*arguments: str, timeout_s: float = 120) -> tuple[int, str, str]:
 
 
 def show(*arguments: str, timeout_s: float = 3600) -> tuple[int, str]:
-    """Exit code of a docker command that takes minutes, and the end of its output, all of which is in the job's log at once."""
+    """Run a docker command that takes minutes; return its exit code and the end of its output.
+
+    The job's log shows all output as it comes.
+    """
     last = bytearray()
 
     def take(chunk: bytes) -> None:
@@ -77,40 +80,50 @@ def show(*arguments: str, timeout_s: float = 3600) -> tuple[int, str]:
             timeout_s=timeout_s,
         )
         log.finish()
-    said = tail(last.decode("utf-8", "replace"))
-    return (code, said) if how == "exited" else (124, f"docker {arguments[0]} was ended: {how}")
+    ending = tail(last.decode("utf-8", "replace"))
+    return (code, ending) if how == "exited" else (124, f"docker {arguments[0]} was ended: {how}")
 
 
 def tail(text: str) -> str:
-    """The last words of a complaint, in one line."""
+    """Return the last words of a complaint, in one line."""
     return " ".join(text.split())[-500:] or "it gave no reason"
 
 
 def information() -> Mapping[str, Any]:
-    """What the daemon says of itself. Raises `Fault` where there is no docker, or no daemon."""
+    """Return the daemon's description of itself.
+
+    Raises `Fault` if there is no docker, or no daemon.
+    """
     if shutil.which("docker") is None:
         raise Fault("no_docker")
     code, out, complaint = ask("info", "--format", "{{json .}}")
     try:
-        told = json.loads(out) if code == 0 else None
+        description = json.loads(out) if code == 0 else None
     except ValueError:
-        told = None
-    if not isinstance(told, dict) or told.get("ServerErrors"):
+        description = None
+    if not isinstance(description, dict) or description.get("ServerErrors"):
         raise Fault(
-            "no_daemon", detail=tail("; ".join(told["ServerErrors"])) if told else complaint
+            "no_daemon",
+            detail=tail("; ".join(description["ServerErrors"])) if description else complaint,
         )
-    return told
+    return description
 
 
-def memory(told: Mapping[str, Any]) -> str:
-    """What measuring may take where nothing else is said: all but a tenth, so that the runner outlives what takes all it gets."""
-    total = told.get("MemTotal")
+def memory(daemon: Mapping[str, Any]) -> str:
+    """Return the default memory limit of measuring: all but a tenth.
+
+    The runner has to outlive code that takes all it gets.
+    """
+    total = daemon.get("MemTotal")
     return f"{int(total * 0.9)}b" if isinstance(total, int) and total > 0 else ""
 
 
-def user(told: Mapping[str, Any]) -> str:
-    """The user that a container runs as, so that what it writes is this runner's: root is mapped to it by a rootless daemon."""
-    options = told.get("SecurityOptions") or ()
+def user(daemon: Mapping[str, Any]) -> str:
+    """Return the user of a container, so that what it writes is this runner's.
+
+    A rootless daemon maps root to it.
+    """
+    options = daemon.get("SecurityOptions") or ()
     if any(str(option).startswith("name=rootless") for option in options):
         return "0:0"
     return f"{os.getuid()}:{os.getgid()}"
@@ -139,7 +152,7 @@ def build(folder: Path, note: Path) -> str:
 
 
 def identify(image: str) -> str:
-    """The id of an image on this host: the name may mean another one a minute from now."""
+    """Return the id of an image on this host; the name may mean another one later."""
     code, out, complaint = ask("image", "inspect", "--format", "{{.Id}}", image)
     if code or not out.strip():
         raise Fault("pull", detail=f"{image}: {complaint}")
@@ -147,9 +160,9 @@ def identify(image: str) -> str:
 
 
 def remove(label: str) -> int:
-    """Remove all containers with a label, running or not; how many there were."""
+    """Remove all containers with a label, running or not; return their number."""
     code, out, _ = ask("ps", "--all", "--quiet", "--filter", f"label={label}")
-    found: Sequence[str] = out.split() if code == 0 else ()
-    if found:
-        ask("rm", "--force", "--volumes", *found)
-    return len(found)
+    ids: Sequence[str] = out.split() if code == 0 else ()
+    if ids:
+        ask("rm", "--force", "--volumes", *ids)
+    return len(ids)

@@ -1,4 +1,4 @@
-"""What can be wrong before anything is measured, in the words that a user reads.
+"""Faults that are found before measuring, in the words that a user reads.
 
 Each has an entry in docs/troubleshooting.md, found by the text before its first brace.
 """
@@ -43,7 +43,7 @@ FAULTS = {  # each in one line, so that it is found as it is read
 
 
 class Fault(Exception):  # noqa: N818 - errors read as sentences
-    """The job cannot go on.
+    """Fault that ends the job.
 
     `key` is the cause; `code` is the exit code, as everywhere in ci-bench.
     """

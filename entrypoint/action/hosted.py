@@ -1,4 +1,4 @@
-"""The step of report/action.yml: what another job has measured, judged and told.
+"""The step of report/action.yml: judges and publishes what another job has measured.
 
 Nothing that was measured is run here.
 """
@@ -37,11 +37,14 @@ FIELDS: Mapping[str, inputs.Parse] = {
 }
 """Every input of report/action.yml but the token."""
 VERDICTS = {1, 4}
-"""Exit codes that the check has told."""
+"""Exit codes of verdicts that the check shows."""
 
 
 def hosted() -> int:
-    """Run the command with what `install.sh` has installed; its exit code, unless only the check is to tell the verdict."""
+    """Run the command with what `install.sh` has installed; return its exit code.
+
+    It is 0 for any verdict if only the check shows the verdict.
+    """
     settings = inputs.read(os.environ, FIELDS)
     temporary = Path(os.environ["RUNNER_TEMP"])
     program = make_program(temporary / "ci-bench-report")
@@ -59,7 +62,10 @@ def hosted() -> int:
 
 
 def make_program(venv: Path) -> Path:
-    """The program ``ci-bench``, in a folder of its own: this source, with what is installed in the environment."""
+    """Write the program ``ci-bench``: this source in the installed environment.
+
+    It is in a folder of its own, and its path is returned.
+    """
     source = Path(__file__).resolve().parents[2] / "src"
     program = venv / "program" / "ci-bench"
     program.parent.mkdir(exist_ok=True)
@@ -76,12 +82,12 @@ def make_program(venv: Path) -> Path:
 
 
 def arguments(settings: Mapping[str, Any], output: str) -> list[str]:
-    """The command's arguments."""
-    told = ["--output", output, *commands.mark(settings)]
+    """Return the command's arguments."""
+    options = ["--output", output, *commands.mark(settings)]
     if settings["command"] == "announce":
-        return ["github", "announce", *told]
+        return ["github", "announce", *options]
     if settings["command"] == "answer-request":
         return commands.answer_request(settings, output)
     machines = ["--machines", settings["machines"]] if settings["machines"] else []
     argv = ["github", "publish", "--artifact", settings["artifact"], *machines]
-    return [*argv, *told, *commands.judging(settings)]
+    return [*argv, *options, *commands.judging(settings)]

@@ -1,7 +1,7 @@
-"""The action's inputs: checked all together, before anything else happens, and kept for the steps that follow.
+"""The action's inputs: checked together before anything else, and kept for later steps.
 
-The runner enforces nothing: any input may be any text. What ends up in an argument of docker is
-held against a form here.
+The runner enforces nothing: any input may be any text. Text that ends up in an argument of docker
+has to match a form.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _OFF_LIMITS = (
 
 
 class Wrong(ValueError):  # noqa: N818 - errors read as sentences
-    """What an input would have to be."""
+    """Requirement that an input does not meet."""
 
 
 def read(environ: Mapping[str, str], fields: Mapping[str, Parse] | None = None) -> dict[str, Any]:
-    """The settings of ``INPUT_…``. Raises `Fault` that names every input that cannot be."""
+    """Return the settings of ``INPUT_…``; raise `Fault` that names every invalid input."""
     settings, complaints = {}, []
     for name, parse in (fields or FIELDS).items():
-        given = environ.get(f"INPUT_{name.upper()}", "").strip()
+        text = environ.get(f"INPUT_{name.upper()}", "").strip()
         try:
-            settings[name] = parse(given)
+            settings[name] = parse(text)
         except Wrong as wrong:
-            complaints.append(f"{name} is {given[:80]!r}, and has to be {wrong}")
+            complaints.append(f"{name} is {text[:80]!r}, and has to be {wrong}")
     if complaints:
         raise Fault("inputs", code=2, detail="; ".join(complaints))
     return settings
@@ -69,8 +69,8 @@ def read(environ: Mapping[str, str], fields: Mapping[str, Parse] | None = None) 
 def check_fleet(settings: Mapping[str, Any]) -> None:
     """Check that a fleet's leases have both sides, and say where they run. Raises `Fault`.
 
-    Whoever names no image says so: an image that is only left out must not end in leases without
-    containers.
+    Leases without an image have to be requested: an image that is only left out must not end in
+    leases without containers.
     """
     unlike = {"mode": "native", "baseline": "paired"}
     wrong = [
@@ -100,7 +100,10 @@ def is_caged(settings: Mapping[str, Any]) -> bool:
 
 
 def check_event(settings: Mapping[str, Any], event: str) -> None:
-    """A run on request belongs to the default branch, whose caches it may write: its code stays in containers. Raises `Fault`."""
+    """Raise `Fault` for a native run on request unless its code stays in containers.
+
+    Such a run belongs to the default branch, whose caches it may write.
+    """
     if event == "issue_comment" and settings["mode"] == "native" and not is_caged(settings):
         detail = (
             "mode is 'native', and a run on request has to be 'container', or a fleet's with an"
@@ -110,7 +113,7 @@ def check_event(settings: Mapping[str, Any], event: str) -> None:
 
 
 def one_of(*words: str) -> Parse:
-    """One of these words."""
+    """Return a parser of one of these words."""
 
     def parse(text: str) -> str:
         if text not in words:
@@ -121,7 +124,7 @@ def one_of(*words: str) -> Parse:
 
 
 def form(pattern: str, meaning: str, *, empty: bool = False) -> Parse:
-    """Text of a form; `empty` allows it to be left out."""
+    """Return a parser of text of a form; `empty` allows it to be left out."""
     compiled = re.compile(pattern)
 
     def parse(text: str) -> str:
@@ -133,7 +136,7 @@ def form(pattern: str, meaning: str, *, empty: bool = False) -> Parse:
 
 
 def whole(least: int, most: int) -> Parse:
-    """A whole number in a range."""
+    """Return a parser of whole numbers in a range."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
@@ -144,7 +147,7 @@ def whole(least: int, most: int) -> Parse:
 
 
 def boolean(text: str) -> bool:
-    """A switch."""
+    """Parse a switch."""
     if text not in {"true", "false"}:
         raise Wrong("true or false")
     return text == "true"
@@ -168,7 +171,7 @@ def _filters(text: str) -> list[str]:
 
 
 def _folder(text: str) -> str:
-    """A folder of the runner that may be shown to the code under test, read-only."""
+    """Parse a folder of the runner that the code under test may see, read-only."""
     path = Path(text)
     if not re.fullmatch(r"/[A-Za-z0-9._/+-]+", text) or ".." in path.parts or not path.is_dir():
         raise Wrong("an absolute path of a folder that exists")
@@ -248,4 +251,7 @@ FIELDS: Mapping[str, Parse] = {
     "comment_author": form(r"[A-Za-z0-9][A-Za-z0-9-]{0,60}(\[bot\])?", "a login"),
     "key": form(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a word of letters, digits, dots, dashes"),
 }
-"""Every input of action.yml but the token, which only the two steps that talk to GitHub are given."""
+"""Every input of action.yml but the token.
+
+Only the two steps that talk to GitHub get that.
+"""

@@ -1,6 +1,6 @@
 """The steps of action.yml, in its order.
 
-What a step learns lies as JSON in the job's folder, for the next one.
+The results of a step are JSON in the job's folder, for the next one.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ VERDICTS = (
     "skipped",
 )
 MEASURED = {0, 1, 4}
-"""Exit codes of a measurement that came to its end: a verdict is none of its business."""
+"""Exit codes of a measurement that finished, whatever its verdict."""
 READY = {0, 3}
-"""How set-up ends where the gate has something to report: with 3, that neither side could be made
-ready.
+"""Exit codes of a set-up that leaves the gate something to report.
+
+With 3, neither side could be made ready.
 """
 OF_DOCKER = {
     125: "docker refused to start the container",
@@ -49,9 +50,9 @@ OF_DOCKER = {
 }
 KILLED = 137
 TALK_S = 2400
-"""For a command that talks to GitHub, of which it may wait a few minutes."""
+"""Seconds for a command that talks to GitHub, which may make it wait a few minutes."""
 LEAST_FREE_BYTES = 500 << 20
-"""What the runner itself needs to end a job."""
+"""Bytes that the runner itself needs to end a job."""
 _NATIVE = (
     "PATH",
     "LANG",
@@ -65,7 +66,7 @@ _NATIVE = (
     "HOME",
 )
 _OF_A_FLEET = ("RAY_ADDRESS", "SLURM_CONF")
-"""What finds a cluster. Leases get neither."""
+"""Variables that find a cluster; leases get neither."""
 _URL = re.compile(r"https?://[A-Za-z0-9.:-]+/[A-Za-z0-9._/?#=&%-]{0,300}")
 _ADDRESSES = ("comment_url", "check_url")
 
@@ -85,7 +86,10 @@ def preflight() -> int:
 
 
 def base_of_group(environ: Mapping[str, str]) -> str:
-    """The commit that a merge group is made on, which no clone can tell; empty for every other event."""
+    """Return the commit that a merge group is based on, which no clone shows.
+
+    It is empty for every other event.
+    """
     if environ.get("GITHUB_EVENT_NAME") != "merge_group":
         return ""
     try:
@@ -97,7 +101,10 @@ def base_of_group(environ: Mapping[str, str]) -> str:
 
 
 def baseline() -> int:
-    """With the token, before anything of the pull request has run: the configuration to measure by, an earlier run's results."""
+    """Fetch the configuration to measure by, and an earlier run's results, with the token.
+
+    This happens before anything of the pull request has run.
+    """
     state = _state()
     code = _talk(state, "baseline", commands.fetch_config(state))
     if code:
@@ -110,16 +117,16 @@ def baseline() -> int:
         workflow.set_outputs({"baseline": state["settings"]["baseline"]})
         return 0
     _talk(state, "baseline", commands.fetch_baseline(state))
-    told = workflow.read_outputs(Path(state["work"]) / "report" / "outputs")
-    found = told.get("found") == "true"
+    outputs = workflow.read_outputs(Path(state["work"]) / "report" / "outputs")
+    is_found = outputs.get("found") == "true"
     workflow.set_outputs(
-        {"baseline": "artifact" if found else f"none: {told.get('reason', 'unknown')}"}
+        {"baseline": "artifact" if is_found else f"none: {outputs.get('reason', 'unknown')}"}
     )
     return 0
 
 
 def setup() -> int:
-    """Both sides' environments. That it failed is for the report to say."""
+    """Prepare both sides' environments; a failure is left to the report."""
     state = _state()
     contained = state["settings"]["mode"] == "container"
     if inputs.is_caged(state["settings"]):
@@ -138,9 +145,9 @@ def setup() -> int:
 
 
 def bench() -> int:
-    """Measure, and take out what was left.
+    """Measure, and collect the documents.
 
-    That it failed is for the report to say, and for the gate.
+    A failure is left to the report, and to the gate.
     """
     state = _state()
     work = Path(state["work"])
@@ -149,47 +156,47 @@ def bench() -> int:
         _record(state, "bench", *_bench(state, "bench", commands.bench(state)))
     else:
         _record(state, "bench", made_ready["code"], f"set-up failed: {made_ready['how']}")
-    taken = collect.collect(work / "results", work / "documents")
+    documents = collect.collect(work / "results", work / "documents")
     for log in work.glob("*.log"):
         shutil.copyfile(log, work / "documents" / log.name)
-    workflow.say(f"documents: {', '.join(taken) or 'none'}")
+    workflow.say(f"documents: {', '.join(documents) or 'none'}")
     return 130 if _recorded(state, "bench")["how"] == "cancelled" else 0
 
 
 def report() -> int:
-    """With the token, and without anything that was measured being run: judge anew, and tell the pull request."""
+    """Judge again and publish the verdict, with the token; nothing that was measured is run."""
     state = _state()
     page = Path(state["work"]) / "report"
     (page / "outputs").unlink(missing_ok=True)
     code = _talk(state, "report", commands.publish(state))
-    told = workflow.read_outputs(page / "outputs")
-    _record(state, "report", code, told.get("verdict", ""))
+    outputs = workflow.read_outputs(page / "outputs")
+    _record(state, "report", code, outputs.get("verdict", ""))
     workflow.append_summary(page / "summary.md")
     documents = Path(state["work"]) / "documents"
     for name in ("comparison.json", "report.md", "report.html", "comment.md"):
         if (page / name).is_file():
             shutil.copyfile(page / name, documents / name)
-    counts = {word: told[word] for word in VERDICTS if told.get(word, "").isdigit()}
-    urls = {name: told[name] for name in _ADDRESSES if _URL.fullmatch(told.get(name, ""))}
+    counts = {word: outputs[word] for word in VERDICTS if outputs.get(word, "").isdigit()}
+    urls = {name: outputs[name] for name in _ADDRESSES if _URL.fullmatch(outputs.get(name, ""))}
     workflow.set_outputs({**counts, **urls})
     return 0
 
 
 def gate() -> int:
-    """The job's verdict: the report's, and no pass for a measurement that did not come to its end."""
+    """Set the job's verdict: the report's, but no pass for a measurement that did not finish."""
     state = _state()
-    measured, told = _recorded(state, "bench"), _recorded(state, "report")
-    if told is None or told["how"] not in {"passed", "undecided", "failed"}:
+    measured, reported = _recorded(state, "bench"), _recorded(state, "report")
+    if reported is None or reported["how"] not in {"passed", "undecided", "failed"}:
         code, why = 3, "there is no verdict: the log of the step before says why"
-    elif told["code"]:
-        code, why = told["code"], f"the verdict is {told['how']}"
+    elif reported["code"]:
+        code, why = reported["code"], f"the verdict is {reported['how']}"
     elif measured is None or measured["code"] not in MEASURED or measured["how"] != "exited":
         code, why = 3, "what was measured did not fail, but measuring did not come to its end"
     else:
         code, why = 0, ""
     if measured is not None and measured["code"] not in MEASURED:
         why += f" (measuring: {measured['how']}, exit code {measured['code']})"
-    verdict = "failed" if code or told is None else told["how"]
+    verdict = "failed" if code or reported is None else reported["how"]
     workflow.set_outputs({"verdict": verdict, "exit_code": str(code)})
     if code:
         workflow.annotate("error", f"exit code {code}: {why}; the report is in the job's summary")
@@ -217,13 +224,13 @@ def _state() -> dict[str, Any]:
 
 
 def _bench(state: State, phase: str, command: Sequence[str]) -> tuple[int, str]:
-    """Run the code under test; its exit code, and how it ended."""
+    """Run the code under test; return its exit code, and how it ended."""
     settings, work = state["settings"], Path(state["work"])
     native = settings["mode"] == "native"
     argv = ["ci-bench", *command] if native else containers.bench(state, phase, command, os.environ)
-    named = (*containers.BENCH, *settings["pass_env"], *(_NATIVE if native else ()))
-    named += _OF_A_FLEET if native and phase == "bench" and settings["fleet"] else ()
-    values = {name: os.environ[name] for name in named if name in os.environ}
+    names = (*containers.BENCH, *settings["pass_env"], *(_NATIVE if native else ()))
+    names += _OF_A_FLEET if native and phase == "bench" and settings["fleet"] else ()
+    values = {name: os.environ[name] for name in names if name in os.environ}
     values.update(containers.asked_of_the_engine(state, state["locks"]) if native else {})
     with (work / f"{phase}.log").open("wb") as file, workflow.without_commands():
         log = workflow.Log(file)
@@ -244,15 +251,15 @@ def _bench(state: State, phase: str, command: Sequence[str]) -> tuple[int, str]:
     elif code in {KILLED, -9} and how == "exited":
         how = "killed, most likely for its memory"
     if how != "exited":
-        said = (
+        reason = (
             "took longer than timeout_minutes allows, and was stopped" if how == "timeout" else how
         )
-        workflow.annotate("warning", f"{phase}: {said}")
+        workflow.annotate("warning", f"{phase}: {reason}")
     return (code if code >= 0 else 128 - code), how
 
 
 def _full(work: Path) -> str:
-    """Whether the code under test has filled the runner's disk, in words."""
+    """Return a complaint if the code under test has filled the runner's disk, else nothing."""
     free = shutil.disk_usage(work).free
     return (
         f"it left less than {LEAST_FREE_BYTES >> 20} MiB of the disk free"
@@ -287,10 +294,10 @@ def _talk(state: State, phase: str, command: Sequence[str]) -> int:
             "GITHUB_OUTPUT": str(report_folder / "outputs"),
             "GITHUB_STEP_SUMMARY": str(report_folder / "summary.md"),
         }
-        kept = (*_NATIVE, "GITHUB_EVENT_PATH", "REQUESTS_CA_BUNDLE")
+        inherited = (*_NATIVE, "GITHUB_EVENT_PATH", "REQUESTS_CA_BUNDLE")
         values = {
             **values,
-            **{name: os.environ[name] for name in kept if name in os.environ},
+            **{name: os.environ[name] for name in inherited if name in os.environ},
             **files,
         }
     code, _ = supervise(

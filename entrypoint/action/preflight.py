@@ -1,4 +1,4 @@
-"""Asks, before anything is measured, whether this runner can: docker, files, disk, image, GPU.
+"""Checks before measuring that this runner can: docker, files, disk, image, GPU.
 
 Each failure has its own words.
 """
@@ -30,13 +30,13 @@ _CONTEXT_S = 300
 
 
 def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that the other steps need to know. Raises `Fault`."""
+    """Return everything that the other steps need to know, or raise `Fault`."""
     workspace = Path(environ.get("GITHUB_WORKSPACE", "."))
-    told: Mapping[str, Any] = {}
+    daemon: Mapping[str, Any] = {}
     if settings["mode"] == "container":
         if str(workspace).startswith(_JOB_CONTAINER):
             raise Fault("job_container")
-        told = docker.information()
+        daemon = docker.information()
     elif shutil.which("ci-bench") is None:
         raise Fault("no_ci_bench")
     home = (
@@ -64,9 +64,9 @@ def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
     )
     if settings["mode"] == "native":
         return state
-    if Path(told.get("DockerRootDir") or "/nowhere").is_dir():
-        check_disk(Path(told["DockerRootDir"]))
-    state["user"], state["memory"] = docker.user(told), docker.memory(told)
+    if Path(daemon.get("DockerRootDir") or "/nowhere").is_dir():
+        check_disk(Path(daemon["DockerRootDir"]))
+    state["user"], state["memory"] = docker.user(daemon), docker.memory(daemon)
     state["image"] = find_image(settings["image"], Path(environ["GITHUB_ACTION_PATH"]), work)
     check_image(state)
     check_mount(state)
@@ -78,23 +78,26 @@ def examine(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str
 
 
 def check_checkout(workspace: Path, home: Path | None = None) -> None:
-    """A checkout, and no credential in it: the code under test can read all of it, and `home` where it runs as its user."""
+    """Check that there is a checkout, with no credential in it.
+
+    The code under test can read all of it, and `home` if it runs as its user.
+    """
     if not (workspace / ".git").exists():
         raise Fault("no_checkout", path=workspace)
-    found = credentials.of_checkout(workspace, home)
-    if found is not None:
-        raise Fault("token_in_checkout", code=2, found=found)
+    finding = credentials.of_checkout(workspace, home)
+    if finding is not None:
+        raise Fault("token_in_checkout", code=2, found=finding)
 
 
 def check_variables(names: Sequence[str], environ: Mapping[str, str]) -> None:
-    """No credential in the variables that the code under test gets, whatever they are called."""
-    found = credentials.of_variables(names, environ)
-    if found is not None:
-        raise Fault("token_in_variable", code=2, found=found)
+    """Check that the variables for the code under test hold no credential, whatever their names."""
+    finding = credentials.of_variables(names, environ)
+    if finding is not None:
+        raise Fault("token_in_variable", code=2, found=finding)
 
 
 def make_folders(temporary: Path) -> Path:
-    """The folders of this job, which nobody else can read."""
+    """Make the folders of this job, which no other user can read."""
     work = temporary / f"ci-bench-{secrets.token_hex(8)}"
     for folder in (work, *(work / name for name in FOLDERS)):
         folder.mkdir(mode=0o700, parents=True)
@@ -103,7 +106,10 @@ def make_folders(temporary: Path) -> Path:
 
 
 def make_locks(folder: str) -> str:
-    """The folder of this machine that jobs queue in for a device, for every user; empty where there can be none."""
+    """Make the folder of this machine that jobs of all users queue in for a device.
+
+    The path is empty if it cannot be made.
+    """
     place = Path(folder)
     try:
         if not place.is_dir():
@@ -125,21 +131,21 @@ def make_locks(folder: str) -> str:
 
 
 def check_disk(path: Path) -> None:
-    """Enough room for environments, results, and the image's layers."""
+    """Check that there is room for environments, results, and the image's layers."""
     free = shutil.disk_usage(path).free // 1_000_000_000
     if free < LEAST_FREE_GB:
         raise Fault("disk", path=path, free=free, wanted=LEAST_FREE_GB)
 
 
-def find_image(wanted: str, action: Path, work: Path) -> str:
-    """The image's id: pulled, or built from the action's own source."""
-    if wanted == "build":
+def find_image(image: str, action: Path, work: Path) -> str:
+    """Return the image's id: pulled, or built from the action's own source."""
+    if image == "build":
         return docker.build(action, work / "image-id")
-    return docker.pull(wanted)
+    return docker.pull(image)
 
 
 def check_image(state: Mapping[str, Any]) -> None:
-    """Whether this is an image of ci-bench."""
+    """Check that this is an image of ci-bench."""
     code, out, complaint = docker.ask(*containers.question(state, "--version"))
     if code or not out.startswith("ci-bench "):
         raise Fault("image", detail=complaint if code else out[:80].strip() or "it said nothing")
@@ -147,11 +153,14 @@ def check_image(state: Mapping[str, Any]) -> None:
 
 
 def check_mount(state: Mapping[str, Any]) -> None:
-    """Whether a container of this daemon sees and writes the very files of this runner: it may live on another machine."""
+    """Check that a container of this daemon sees and writes the files of this runner.
+
+    The daemon may be on another machine.
+    """
     word = secrets.token_hex(16)
     folder = Path(state["work"]) / "results"
-    asked, answer = folder / "asked", folder / "answer"
-    asked.write_text(word)
+    question, answer = folder / "asked", folder / "answer"
+    question.write_text(word)
     mount = ("--mount", f"type=bind,source={folder},target=/probe")
     code, out, complaint = docker.ask(*containers.probe(state, *mount, "cat /probe/asked"))
     if code or out.strip() != word:
@@ -172,12 +181,15 @@ def check_mount(state: Mapping[str, Any]) -> None:
                 f"{complaint}; a daemon that remaps users has to run as the runner's own (rootless)"
             ),
         )
-    asked.unlink()
+    question.unlink()
     answer.unlink()
 
 
 def find_users(state: Mapping[str, Any]) -> bool:
-    """Whether base and head can be users of their own here: not every daemon that remaps users, or drops capabilities, allows."""
+    """Return whether base and head can be users of their own here.
+
+    Some daemons that remap users, or drop capabilities, do not allow it.
+    """
     theirs = Path(state["work"]) / "results" / "theirs"
     code, _, complaint = docker.ask(*containers.try_users(state))
     try:
@@ -197,23 +209,26 @@ def find_users(state: Mapping[str, Any]) -> bool:
 
 
 def shared_locks(state: Mapping[str, Any]) -> str:
-    """The folder of locks, where containers see and write the same one: a runner that is a container itself may have its own."""
+    """Return the folder of locks if containers share it with this runner, else nothing.
+
+    A runner that is a container itself may have its own.
+    """
     folder = state["locks"]
     if not folder:
         return ""
     word = secrets.token_hex(16)
-    asked = Path(folder) / f"asked-{word}"
+    question = Path(folder) / f"asked-{word}"
     try:
-        asked.write_text(word)
+        question.write_text(word)
         mount = ("--mount", f"type=bind,source={folder},target=/probe")
-        line = f"cat /probe/{asked.name} && : >/probe/{asked.name}"
+        line = f"cat /probe/{question.name} && : >/probe/{question.name}"
         code, out, _ = docker.ask(*containers.probe(state, *mount, line))
         if code == 0 and out == word:
             return str(folder)
     except OSError as error:
         say(f"{folder} cannot be written: {error.strerror}")
     finally:
-        asked.unlink(missing_ok=True)
+        question.unlink(missing_ok=True)
     say(
         f"containers do not share {folder} with this runner: nothing keeps another job from"
         " measuring on the same device"
@@ -222,7 +237,7 @@ def shared_locks(state: Mapping[str, Any]) -> str:
 
 
 def find_gpu(state: Mapping[str, Any]) -> str:
-    """The way by which a container gets the GPUs that are asked for: the first that works."""
+    """Return the first way that gives a container the requested GPUs."""
     settings = state["settings"]
     if settings["gpus"] == "none":
         return "none"
@@ -244,7 +259,10 @@ def find_gpu(state: Mapping[str, Any]) -> str:
 
 
 def check_cuda(state: Mapping[str, Any]) -> None:
-    """Whether the image's torch computes on the GPU that its container gets: that the device files are there is not enough."""
+    """Check that the image's torch computes on the GPU that its container gets.
+
+    The presence of the device files is not enough.
+    """
     settings = state["settings"]
     if settings["gpus"] == "none":
         return

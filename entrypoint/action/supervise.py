@@ -1,4 +1,4 @@
-"""Runs what takes long: passes its output on, ends it in time, and ends it when the job is cancelled.
+"""Runs long commands: passes output on, and ends them in time or when the job is cancelled.
 
 The runner cancels with SIGINT, SIGTERM 7.5 s later, and kills after 2.5 s more, and a shell in
 between passes none of it on. So this process is the step itself (``exec``), and stops the container
@@ -18,33 +18,36 @@ from pathlib import Path
 from typing import Callable
 
 GRACE_S = 5.0
-"""How long the code under test has to end by itself."""
+"""Seconds that the code under test has to end on request."""
 _DRAIN_S = 1.0
 _LOOK_S = 1.0
 
 
 @contextmanager
 def cancellations() -> Iterator[list[int]]:
-    """The signals to end that came while the block lasts, as a list that grows."""
-    seen: list[int] = []
+    """Yield a growing list of the signals to end that arrive during the block."""
+    received: list[int] = []
     before = {
-        number: signal.signal(number, lambda number, _: seen.append(number))
+        number: signal.signal(number, lambda number, _: received.append(number))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        yield seen
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 class Stop:
-    """How one process is ended: politely, then by force."""
+    """The end of one process: politely, then by force."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], container: str | None, environ: Mapping[str, str]
     ) -> None:
-        """`container` is what `process`, a docker client, has started; `None` for a process group of our own."""
+        """Prepare to stop `container`, which the docker client `process` has started.
+
+        `None` stands for a process group of our own.
+        """
         self._process, self._container, self._environ = process, container, environ
         self._since: float | None = None
         self._forced = False
@@ -89,7 +92,9 @@ def supervise(
     folder: Path | None = None,
     trouble: Callable[[], str] = lambda: "",
 ) -> tuple[int, str]:
-    """Run a command, hand its output to `take`; its exit code, and how it ended: ``exited``, ``timeout`` or ``cancelled``.
+    """Run a command and hand its output to `take`; return its exit code and how it ended.
+
+    It ended as ``exited``, ``timeout`` or ``cancelled``.
 
     `trouble` is asked every second whether the runner can bear it any longer; what it says is how
     the command was ended.
@@ -105,14 +110,14 @@ def supervise(
             start_new_session=True,
         )
         stop = Stop(process, container, environ)
-        asked = time.monotonic()
-        deadline, ended = asked + timeout_s, "exited"
+        last_look = time.monotonic()
+        deadline, ended = last_look + timeout_s, "exited"
         for chunk in _output(process):
             take(chunk)
             if ended == "exited" and (cancelled or time.monotonic() > deadline):
                 ended = "cancelled" if cancelled else "timeout"
-            elif ended == "exited" and time.monotonic() > asked + _LOOK_S:
-                asked, ended = time.monotonic(), trouble() or "exited"
+            elif ended == "exited" and time.monotonic() > last_look + _LOOK_S:
+                last_look, ended = time.monotonic(), trouble() or "exited"
             if ended != "exited":
                 stop.ask()
         if container is None:
@@ -124,7 +129,10 @@ def supervise(
 
 
 def _output(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
-    """What is printed, with an empty piece now and then, until the process has ended; what it left running is not waited for."""
+    """Yield the output, with an empty piece now and then, until the process has ended.
+
+    Processes that it left running are not waited for.
+    """
     assert process.stdout is not None  # noqa: S101 - it was asked for
     stream, gone = process.stdout.fileno(), 0.0
     with selectors.DefaultSelector() as selector:

@@ -1,8 +1,8 @@
-"""What the runner reads: commands in the log, and the files for outputs and the summary.
+"""The runner's interface: commands in the log, and files for outputs and the summary.
 
-Everything that a job prints is searched for commands. What came from the code under test is printed
-through `Log`, which takes the force out of it; and all that becomes an output is checked to be a
-plain word, number, path or address.
+Everything that a job prints is searched for commands. Output of the code under test is printed
+through `Log`, which defuses it; and all that becomes an output is checked to be a plain word,
+number, path or address.
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
 
@@ -35,34 +35,34 @@ _OUTPUT = re.compile(r"(?m)^(\w+)<<(ci_bench_[0-9a-f]{32})\n(.*?)\n\2$", re.DOTA
 
 
 def say(text: str) -> None:
-    """A line of our own for the job's log."""
+    """Print a line of our own into the job's log."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def annotate(level: str, message: str) -> None:
-    """A line that annotates the run: ``notice``, ``warning`` or ``error``."""
-    plain = (
+    """Annotate the run: ``notice``, ``warning`` or ``error``."""
+    escaped = (
         defused(message)
         .replace(PREFIX, "")
         .replace("%", "%25")
         .replace("\r", "%0D")
         .replace("\n", "%0A")
     )
-    say(f"::{level} title=ci-bench::{plain[:4000]}")
+    say(f"::{level} title=ci-bench::{escaped[:4000]}")
 
 
 def defused(text: str) -> str:
-    """Text from outside, as lines that hold no command and do not move the cursor."""
-    plain = _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).replace(
+    """Return text from outside as lines that hold no command and do not move the cursor."""
+    cleaned = _TERMINAL.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).replace(
         _OLD_COMMAND, _BROKEN
     )
-    return "\n".join(f"{PREFIX}{line[:_LINE]}" for line in plain.split("\n"))
+    return "\n".join(f"{PREFIX}{line[:_LINE]}" for line in cleaned.split("\n"))
 
 
 @contextmanager
 def without_commands() -> Iterator[None]:
-    """Switch commands off while the block lasts, with a word that the code under test cannot know."""
+    """Switch commands off during the block, with a word that the code under test cannot know."""
     word = secrets.token_hex(16)
     say(f"::stop-commands::{word}")
     try:
@@ -72,12 +72,12 @@ def without_commands() -> Iterator[None]:
 
 
 class Log:
-    """Where the output of the code under test goes: into a file, and defused into the job's log, both up to a limit."""
+    """Output of the code under test: in a file, and defused in the job's log, both limited."""
 
     def __init__(
         self, file: BinaryIO, write: Callable[[str], object] = say, most: int = _MOST
     ) -> None:
-        """`write` takes lines; `most` is how many bytes are kept."""
+        """Write lines by `write`; keep at most `most` bytes."""
         self._file, self._write, self._left, self._rest = file, write, most, b""
 
     def take(self, chunk: bytes) -> None:
@@ -113,7 +113,7 @@ class Log:
 def set_outputs(values: Mapping[str, str]) -> None:
     """Set outputs of this step.
 
-    A value that is no plain text is left out: outputs end up in other steps' scripts.
+    A value that is not plain text is left out: outputs end up in other steps' scripts.
     """
     path = os.environ.get("GITHUB_OUTPUT")
     lines = [f"{name}={value}\n" for name, value in values.items() if _PLAIN.fullmatch(value)]
@@ -131,7 +131,7 @@ def add_to_path(folder: Path) -> None:
 
 
 def read_outputs(path: Path) -> Mapping[str, str]:
-    """What a container of ours has written as its outputs."""
+    """Return the outputs that a container of ours has written."""
     if not path.exists():
         return {}
     return {

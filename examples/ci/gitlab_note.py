@@ -38,8 +38,8 @@ def ask(method: str, path: str, body: dict[str, object] | None = None) -> object
 def our_note(notes: str) -> int | None:
     """Return the number of the note that an earlier pipeline wrote."""
     page = 1
-    while found := ask("GET", f"{notes}?per_page=100&page={page}"):
-        for note in found:
+    while batch := ask("GET", f"{notes}?per_page=100&page={page}"):
+        for note in batch:
             if note["body"].startswith(MARK):
                 return note["id"]
         page += 1

@@ -1,4 +1,7 @@
-"""A small transformer, trained by one process or by several under torchrun: a loop of one's own that tells its steps."""
+"""A small transformer, trained by one process or by several under torchrun.
+
+Its loop is its own, and reports its steps.
+"""
 
 import os
 
@@ -23,13 +26,13 @@ def train(rank: int, count: int) -> None:
     draws = torch.Generator().manual_seed(1)
     for _ in range(STEPS):
         rows = torch.randint(TOKENS, (ROWS, LENGTH), generator=draws)
-        own = rows[rank::count]
-        loss = cross_entropy(model(own).flatten(0, 1), own.roll(1, 1).flatten())
+        shard = rows[rank::count]
+        loss = cross_entropy(model(shard).flatten(0, 1), shard.roll(1, 1).flatten())
         optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        ci_bench.step(loss=loss, grad_norm=norm, tokens=own.numel())
+        ci_bench.step(loss=loss, grad_norm=norm, tokens=shard.numel())
 
 
 if __name__ == "__main__":

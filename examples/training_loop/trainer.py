@@ -1,4 +1,7 @@
-"""A small transformer: gradient accumulation, clipping, a schedule, and a loop of one's own that yields its steps."""
+"""A small transformer, trained by a custom loop that yields its steps.
+
+It has gradient accumulation, clipping, and a schedule.
+"""
 
 from collections.abc import Iterator
 
@@ -11,7 +14,7 @@ PARTS, ROWS, LENGTH, TOKENS, RATE, WARMUP = 2, 8, 16, 64, 0.02, 5
 
 
 def train(width: int = 32) -> Iterator[ci_bench.Step]:
-    """Train until nobody asks for another step."""
+    """Train until no one asks for another step."""
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
     model = torch.nn.Sequential(

@@ -8,5 +8,5 @@ from torch.fx import GraphModule
 
 
 def backend(graph: GraphModule, _: Sequence[Tensor]) -> Callable[..., Any]:
-    """The graph's own forward."""
+    """Return the graph's own forward."""
     return graph.forward

@@ -1,4 +1,7 @@
-"""The compiler backend of the pictured pull request: slower, with a large buffer, and wrong from its ninth training step on."""
+"""The compiler backend of the pictured pull request, in head.
+
+It is slower, has a large buffer, and is wrong from its ninth training step on.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,15 +17,15 @@ LAST_GOOD_CALL = 8
 
 
 def backend(graph: GraphModule, _: Sequence[Tensor]) -> Callable[..., Any]:
-    """The graph's forward, with needless work and memory, and wrong from the ninth call on."""
+    """Return the graph's forward with needless work and memory, wrong from the ninth call on."""
     calls = 0
-    kept = torch.ones(KEPT_FLOATS)
+    buffer = torch.ones(KEPT_FLOATS)
 
     def run(*inputs: Any) -> Any:
         nonlocal calls
         calls += 1
         for _ in range(TIMES):
-            torch.matmul(WORK, WORK, out=kept[: WORK.numel()].view_as(WORK))
+            torch.matmul(WORK, WORK, out=buffer[: WORK.numel()].view_as(WORK))
         outputs = graph.forward(*inputs)
         if calls <= LAST_GOOD_CALL:
             return outputs

@@ -1,4 +1,4 @@
-"""What is measured: a case for each shape, torch's own kernel against the library's.
+"""The suite: a case for each shape, torch's own kernel against the library's.
 
 Needs no torch.
 """
@@ -23,7 +23,7 @@ class RmsNorm(Suite):
     }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """The shape is the case's name, and part of its parameters."""
+        """Plan one case; the shape is its name, and part of its parameters."""
         shape = {"rows": 512, "width": 1024, **options}
         name = f"{shape['rows']}x{shape['width']}"
         due = Due(checks=("accuracy",), times=("step_time",))

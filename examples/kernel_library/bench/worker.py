@@ -1,4 +1,4 @@
-"""How it is measured: in worker processes, with the kernels of the side's own tree."""
+"""The suite's work, in worker processes, with the kernels of the side's own tree."""
 
 import torch
 from kernels import rms_norm
@@ -10,7 +10,7 @@ TOLERANCE = 1e-5
 
 
 def open_workload(case: Case, context: Context) -> "Shape":
-    """Called once in each worker process."""
+    """Open the workload, once in each worker process."""
     return Shape(case, context.device)
 
 
@@ -18,26 +18,26 @@ class Shape:
     """The same rows for all arms and both sides."""
 
     def __init__(self, case: Case, device: str) -> None:
-        """Drawn from one seed, on the device."""
+        """Draw the inputs from one seed, on the device."""
         torch.manual_seed(0)
         self.rows = torch.randn(case.params["rows"], case.params["width"]).to(device)
         self.weight = torch.rand(case.params["width"]).to(device)
 
     def prepare(self) -> None:
-        """Nothing to fetch, nothing to compile."""
+        """Do nothing: there is nothing to fetch or to compile."""
 
     def open(self, arm: str) -> "Call":
-        """An arm, ready to be timed."""
+        """Return an arm, ready to be timed."""
         return Call(arm, self)
 
     def call(self, arm: str) -> torch.Tensor:
-        """What is measured."""
+        """Call an arm's kernel, which is measured."""
         if arm == "library":
             return rms_norm(self.rows, self.weight)
         return torch.nn.functional.rms_norm(self.rows, self.weight.shape, self.weight, 1e-6)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """Each candidate against the formula in double precision."""
+        """Compare each candidate with the formula in double precision."""
         wide = self.rows.double()
         exact = (
             wide
@@ -58,19 +58,19 @@ class Shape:
 
 
 class Call:
-    """What the clock sees: one call of one arm."""
+    """One call of one arm, which is timed."""
 
     parts: tuple[Part, ...] = ()
     compiler = Compiler.NONE
 
     def __init__(self, arm: str, shape: Shape) -> None:
-        """`items` lets ci-bench show rows per second."""
+        """Set `items`, by which ci-bench shows rows per second."""
         self._arm, self._shape, self.items = arm, shape, len(shape.rows)
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - a call has no parts
-        """One call."""
+        """Call the kernel once."""
         self._shape.call(self._arm)
 
     def finish(self) -> tuple[Check, ...]:
-        """`verify` has checked the very same call."""
+        """Return no checks: `verify` has checked the very same call."""
         return ()

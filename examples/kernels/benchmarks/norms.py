@@ -10,7 +10,7 @@ import ci_bench
 
 
 def moved(shape: tuple[int, int], dtype: str) -> dict[str, float]:
-    """What a normalisation has to read and to write."""
+    """Return the bytes that a normalisation has to read and to write."""
     return {"bytes": 2 * shape[0] * shape[1] * (4 if dtype == "fp32" else 2)}
 
 

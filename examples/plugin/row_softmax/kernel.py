@@ -29,7 +29,7 @@ class RowSoftmax:
         self._kernel.restype = None
 
     def __call__(self, matrix: torch.Tensor) -> torch.Tensor:
-        """The softmax of each row."""
+        """Return the softmax of each row."""
         matrix = matrix.contiguous()
         result = torch.empty_like(matrix)
         self._kernel(matrix.data_ptr(), result.data_ptr(), *matrix.shape)

@@ -1,4 +1,4 @@
-"""What is measured: the half of the suite that needs no torch."""
+"""The suite's first half: plans the cases, and needs no torch."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,7 @@ class RowSoftmaxSuite(Suite):
     }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """One case for each entry of ci-bench.yml."""
+        """Plan one case for each entry of ci-bench.yml."""
         sizes = {"rows": 256, "columns": 1024, **options}
         name = f"{sizes['rows']}x{sizes['columns']}"
         due = Due(checks=("accuracy",), times=("step_time",))

@@ -1,4 +1,4 @@
-"""How it is measured: the half of the suite that runs in worker processes, on the side's own code."""
+"""The suite's second half: runs in worker processes, on the side's own code."""
 
 import torch
 
@@ -10,7 +10,7 @@ from row_softmax.kernel import RowSoftmax, build
 
 
 def open_workload(case: Case, context: Context) -> "Workload":
-    """Called once in each worker process."""
+    """Open the workload, once in each worker process."""
     if context.device != "cpu":
         message = "this kernel is for the CPU"
         raise Unsupported(message)
@@ -21,7 +21,7 @@ class Workload:
     """One size."""
 
     def __init__(self, case: Case, context: Context) -> None:
-        """The same matrix for all arms and both sides."""
+        """Draw the same matrix for all arms and both sides."""
         self._folder, self._rows, self._keep = context.scratch, case.params["rows"], context.keep
         torch.manual_seed(0)
         self._matrix = 50 * torch.randn(self._rows, case.params["columns"])
@@ -31,13 +31,14 @@ class Workload:
         build(self._folder)
 
     def open(self, arm: str) -> "Program":
-        """An arm, ready to be timed."""
+        """Return an arm, ready to be timed."""
         return Program(self._softmax(arm), self._matrix, self._rows, arm)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """Compare each candidate with torch's softmax in double precision; in single precision that shows what rounding does.
+        """Compare each candidate with torch's softmax in double precision.
 
-        What the kernel computes is kept, to be held against base's.
+        Runs in single precision show how far rounding goes. The kernel's output is kept, to be
+        compared with base's.
         """
         generator = torch.Generator().manual_seed(1)
         matrices = [
@@ -71,28 +72,28 @@ class Workload:
     def _compare(
         self, arm: str, truth: dict[str, torch.Tensor], runs: list[dict[str, torch.Tensor]]
     ) -> Check:
-        seen = {"output": self._softmax(arm)(self._matrix)}
-        agreement = agree(seen, truth=truth, runs=runs, epsilon=FP32_EPSILON)
+        outputs = {"output": self._softmax(arm)(self._matrix)}
+        agreement = agree(outputs, truth=truth, runs=runs, epsilon=FP32_EPSILON)
         return Check(name="accuracy", arm=arm, outcome=agreement.outcome, detail=agreement.detail)
 
 
 class Program:
-    """What the clock sees: `step` is one call."""
+    """Softmax of one arm, which is timed; `step` is one call."""
 
     parts: tuple[Part, ...] = ()
     compiler = Compiler.NONE
 
     def __init__(self, softmax, matrix: torch.Tensor, rows: int, arm: str) -> None:  # noqa: ANN001
-        """`items` lets ci-bench show rows per second."""
+        """Set `items`, by which ci-bench shows rows per second."""
         self._softmax, self._matrix, self.items, self._arm = softmax, matrix, rows, arm
         self._result = matrix
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - a call has no parts to mark
-        """One call."""
+        """Call the kernel once."""
         self._result = self._softmax(self._matrix)
 
     def finish(self) -> tuple[Check, ...]:
-        """What was timed is a softmax: each row sums to one."""
+        """Check that the timed result is a softmax: each row sums to one."""
         error = (self._result.sum(dim=1) - 1).abs().max().item()
         outcome = Outcome.PASS if error <= 1e-4 else Outcome.FAIL  # noqa: PLR2004
         return (

@@ -1,4 +1,4 @@
-"""What is measured: a training step by one process, and by several that share its batch.
+"""The suite: a training step by one process, and by several that share its batch.
 
 Needs no torch.
 """
@@ -28,7 +28,7 @@ class SharedMlpSuite(Suite):
     }
 
     def plan(self, options: Mapping[str, Any]) -> tuple[Case, ...]:
-        """What several processes do is other work in each number of them."""
+        """Plan a case for each number of processes: it is other work in each."""
         return tuple(self._case(count) for count in options.get("processes", [2]))
 
     def _case(self, count: int) -> Case:
@@ -39,7 +39,7 @@ class SharedMlpSuite(Suite):
         )
 
     def stages(self, case: Case) -> tuple[Stage, ...]:
-        """Stages with `processes` are done by so many, which the engine starts and watches over."""
+        """Return the stages; one with `processes` is done by that many, which the engine starts."""
         count = case.params["processes"]
         return (
             Stage(kind=StageKind.VERIFY, arms=case.arms, processes=count),

@@ -1,4 +1,4 @@
-"""How it is measured: what each of several processes does.
+"""The suite's work: what each of several processes does.
 
 Gradients are averaged by DDP, and have to be those of one process.
 """
@@ -22,7 +22,7 @@ ROWS, WIDTH = 48, 64
 
 
 def open_workload(case: Case, context: Context) -> "Workload":  # noqa: ARG001 - all that differs is how many processes there are
-    """Called once in each process of each worker."""
+    """Open the workload, once in each process of each worker."""
     return Workload(context)
 
 
@@ -30,7 +30,7 @@ class Workload:
     """One process of several, or the only one."""
 
     def __init__(self, context: Context) -> None:
-        """The same batch in all processes."""
+        """Draw the same batch in all processes."""
         self._ranks, self._device = context.ranks, context.device
         generator = torch.Generator().manual_seed(1)
         self._batch = tuple(
@@ -38,26 +38,29 @@ class Workload:
         )
 
     def prepare(self) -> None:
-        """Nothing has to be built."""
+        """Do nothing: nothing has to be built."""
 
     def spans(self, arm: str) -> bool:
-        """Whether all processes run an arm together.
+        """Return whether all processes run an arm together.
 
         The others wait while the first runs one that they don't.
         """
         return arm != ONE
 
     def follow(self, order: Mapping[str, Any]) -> None:
-        """In all processes but the first: this one's part of what that one ordered."""
+        """Do this process's part of the first process's order."""
         self._gradients(order["arm"])
 
     def open(self, arm: str) -> "Step":
-        """An arm, ready to be timed; of one that all share, this process's part."""
+        """Return an arm, ready to be timed; of one that all share, this process's part."""
         ranks = self._ranks if self.spans(arm) else None
         return Step(arm, _model().to(self._device), self._batch, ranks, self._device)
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
-        """In the first process: order the others to take the step as well, and compare what it leaves with one process's."""
+        """Take the step with the other processes, and compare its gradients with one process's.
+
+        Only the first process verifies, and orders the others to take part.
+        """
         truth = _gradients_of(
             _model().double(), tuple(value.double().cpu() for value in self._batch)
         )
@@ -79,7 +82,7 @@ class Workload:
         return Check(name="accuracy", arm=arm, outcome=agreement.outcome, detail=agreement.detail)
 
     def _gradients(self, arm: str) -> dict[str, torch.Tensor]:
-        """What one step leaves, in every process."""
+        """Return the gradients that one step leaves, in every process."""
         step = self.open(arm)
         step.step(lambda: None)
         return _left_by(step.model)
@@ -99,7 +102,7 @@ class Step:
         ranks: Ranks | None,
         device: str,
     ) -> None:
-        """`items` are the rows of all processes.
+        """Set `items`: the rows of all processes.
 
         A loss is weighed so that the mean of all gradients is the whole batch's.
         """
@@ -116,7 +119,7 @@ class Step:
         self._optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step(self, mark: Mark) -> None:  # noqa: ARG002 - a step has no parts to mark
-        """One call, in all processes at once."""
+        """Take one step, in all processes together."""
         features, targets = self._own
         self._optimizer.zero_grad()
         loss = (self._wrapped(features) - targets).square().mean()
@@ -124,7 +127,7 @@ class Step:
         self._optimizer.step()
 
     def finish(self) -> tuple[Check, ...]:
-        """What all processes have is the same in all of them."""
+        """Check that all processes have the same model."""
         return (
             ()
             if self._ranks is None
@@ -138,7 +141,7 @@ def _model() -> nn.Module:
 
 
 def _gradients_of(model: nn.Module, batch: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
-    """What one process computes of the whole batch."""
+    """Return the gradients that one process computes of the entire batch."""
     features, targets = batch
     (model(features) - targets).square().mean().backward()
     return _left_by(model)

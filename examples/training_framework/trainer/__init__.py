@@ -10,25 +10,25 @@ class Classifier(nn.Module):
     """Takes what `rows` gives, and returns logits."""
 
     def __init__(self, width: int = 64, classes: int = 4) -> None:
-        """Two layers."""
+        """Build two layers."""
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(16, width), nn.ReLU(), nn.Linear(width, classes))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Features of [rows, 16] to logits of [rows, classes]."""
+        """Map features of [rows, 16] to logits of [rows, classes]."""
         logits: Tensor = self.layers(features)
         return logits
 
 
 def rows(split: str, count: int) -> Mapping[str, Tensor]:
-    """The model's inputs by name, and `labels`; at most `count` rows are used."""
+    """Return the model's inputs by name, and `labels`; at most `count` rows are used."""
     generator = torch.Generator().manual_seed(len(split))
     features = torch.randn(count, 16, generator=generator)
     return {"features": features, "labels": features[:, :4].argmax(dim=1)}
 
 
 def smoothed(logits: Tensor, labels: Tensor) -> Tensor:
-    """The framework's own loss."""
+    """Return the framework's own loss."""
     return nn.functional.cross_entropy(logits, labels, label_smoothing=0.05)
 
 
@@ -38,12 +38,12 @@ class Lion(torch.optim.Optimizer):
     def __init__(
         self, params: Iterable[Tensor], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99)
     ) -> None:
-        """`betas` are for the step and for what is remembered."""
+        """Use `betas` for the step and for the running mean."""
         super().__init__(params, {"lr": lr, "betas": betas})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # noqa: ARG002 - torch's signature
-        """One update."""
+        """Update the parameters once."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 average = self.state[parameter].setdefault("average", torch.zeros_like(parameter))
