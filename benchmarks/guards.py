@@ -56,16 +56,21 @@ _PLAIN = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Guard:
-    """One guard: what is possible without it, where it is, how it is taken out, and the node ids of which each must fail then."""
+    """A guard of the trust boundary."""
 
     subject: str
+    """Heading of its table."""
     hole: str
+    """What is possible without it."""
     file: str
+    """Path of its source, from the root."""
     change: Change
+    """Change that takes it out."""
     tests: tuple[str, ...]
+    """Node ids of tests, each of which must fail then."""
 
     def planted(self, root: Path) -> str:
-        """The text of its file without it. Raises `NotFound`."""
+        """Return the text of its file without it. Raises `NotFound`."""
         try:
             return self.change.apply((root / self.file).read_text(encoding="utf-8"))
         except (NotFound, OSError, SyntaxError) as error:
@@ -112,7 +117,7 @@ def _guard(part: Mapping[str, Any], row: Mapping[str, Any]) -> Guard:
 
 
 def _change(row: Mapping[str, Any]) -> Change:
-    """The change that a row says, by the only key of its kind."""
+    """Return the change of a row, by the only key of its kind."""
     within = row.get("in", "")
     kinds: dict[str, Any] = {
         "never": lambda text: Replaced(within=within, sound=text, broken="False"),
@@ -124,19 +129,19 @@ def _change(row: Mapping[str, Any]) -> Change:
         "key": lambda path: Keyed(path=tuple(path), broken=row.get("value")),
         "line": lambda texts: Lined(sound=texts[0], broken=texts[1]),
     }
-    said = [kind for kind in kinds if kind in row]
-    if len(said) != 1:
+    keys = [kind for kind in kinds if kind in row]
+    if len(keys) != 1:
         raise NotFound(
-            f"{row['hole']}: it says {' and '.join(said) or 'no change'}; one of {', '.join(kinds)}"
+            f"{row['hole']}: it says {' and '.join(keys) or 'no change'}; one of {', '.join(kinds)}"
             " is meant"
         )
-    made: Change = kinds[said[0]](row[said[0]])
-    return made
+    change: Change = kinds[keys[0]](row[keys[0]])
+    return change
 
 
 @contextmanager
 def copied(root: Path) -> Iterator[Path]:
-    """A copy of a tree as it is, changes included, without what git ignores."""
+    """Copy a tree as it is, changes included, without ignored files."""
     with tempfile.TemporaryDirectory(prefix="guards-") as folder:
         copy = Path(folder) / root.name
         for name in _files(root):
@@ -152,14 +157,14 @@ def _files(root: Path) -> list[str]:
             for path in root.rglob("*")
             if path.is_file() and "__pycache__" not in path.parts
         ]
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    told = subprocess.run(listed, cwd=root, capture_output=True, text=True, check=True).stdout
-    return [name for name in told.split("\0") if name and (root / name).exists()]
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    output = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    return [name for name in output.split("\0") if name and (root / name).exists()]
 
 
 @contextmanager
 def taken_out(guard: Guard, copy: Path) -> Iterator[None]:
-    """The copy without a guard, for the block.
+    """Take a guard out of the copy, for the block.
 
     Bytecode goes too: it is known by second and size, which may be the same.
     """
@@ -179,7 +184,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def interpreter_of(copy: Path, root: Path) -> Path:
-    """An environment like the one that this runs in, but with the copy in the tree's place: also for processes that tests start.
+    """Make an environment like this one, with the copy in the tree's place.
+
+    Processes that tests start use it as well.
 
     Its packages are links; what names the tree (an editable install) or the interpreter (a
     program's first line) is written anew.
@@ -207,7 +214,10 @@ def interpreter_of(copy: Path, root: Path) -> Path:
 
 
 def outcomes(copy: Path, tests: Iterable[str], python: Path, limit_s: float) -> dict[str, str]:
-    """How tests came out, by node id: ``passed``, ``failed`` or ``skipped``; ``""`` where pytest could not do its work."""
+    """Run tests and return their outcomes by node id; ``""`` has the log if pytest failed.
+
+    Outcomes are ``passed``, ``failed`` and ``skipped``.
+    """
     report = copy.parent / "outcomes.xml"
     report.unlink(missing_ok=True)
     command = [
@@ -226,7 +236,7 @@ def outcomes(copy: Path, tests: Iterable[str], python: Path, limit_s: float) -> 
         "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-    said = ""
+    log = ""
     with subprocess.Popen(
         command,
         cwd=copy,
@@ -237,16 +247,16 @@ def outcomes(copy: Path, tests: Iterable[str], python: Path, limit_s: float) -> 
         start_new_session=True,
     ) as process:
         try:
-            said = process.communicate(timeout=limit_s)[0]
+            log = process.communicate(timeout=limit_s)[0]
         except subprocess.TimeoutExpired:
-            said = f"nothing came for {limit_s:.0f} s"
+            log = f"nothing came for {limit_s:.0f} s"
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     if not report.exists():
-        return {"": said}
+        return {"": log}
     cases = ET.parse(report).iter("testcase")  # noqa: S314 - pytest wrote it
-    found: dict[str, str] = {}
+    outcome_of: dict[str, str] = {}
     for case in cases:
         name, kinds = _node_id(case), {child.tag for child in case}
         came_out = (
@@ -256,24 +266,30 @@ def outcomes(copy: Path, tests: Iterable[str], python: Path, limit_s: float) -> 
             if "skipped" in kinds
             else "passed"
         )
-        found[name] = "failed" if "failed" in {came_out, found.get(name)} else came_out
-    return found if process.returncode in {0, 1} else {**found, "": " ".join(said.split())[-300:]}
+        outcome_of[name] = "failed" if "failed" in {came_out, outcome_of.get(name)} else came_out
+    return (
+        outcome_of
+        if process.returncode in {0, 1}
+        else {**outcome_of, "": " ".join(log.split())[-300:]}
+    )
 
 
 def _node_id(case: ET.Element) -> str:
     file = case.get("file", "")
-    own = (
+    class_name = (
         str(case.get("classname"))
         .removeprefix(file.removesuffix(".py").replace("/", "."))
         .strip(".")
     )
-    return "::".join(filter(None, (file, own, case.get("name"))))
+    return "::".join(filter(None, (file, class_name, case.get("name"))))
 
 
-def _of(test: str, found: Mapping[str, str]) -> set[str]:
-    """How the tests of a node id came out: the one itself, or all parameters of a function."""
+def _of(test: str, outcome_of: Mapping[str, str]) -> set[str]:
+    """Return the outcomes of a node id: of the test itself, or of all parameters of a function."""
     return {
-        came_out for name, came_out in found.items() if name == test or name.startswith(f"{test}[")
+        came_out
+        for name, came_out in outcome_of.items()
+        if name == test or name.startswith(f"{test}[")
     }
 
 
@@ -292,16 +308,16 @@ def fate(guard: Guard, copy: Path, sound: Mapping[str, str], python: Path) -> Fa
         )
         return Fate(guard=guard, ended=NOT_SHOWN, words=words, seconds=0.0)
     with taken_out(guard, copy):
-        found = outcomes(copy, guard.tests, python, LIMIT_S)
-    green = [test for test in guard.tests if "failed" not in _of(test, found)]
+        outcome_of = outcomes(copy, guard.tests, python, LIMIT_S)
+    green = [test for test in guard.tests if "failed" not in _of(test, outcome_of)]
     ended, words = (SURVIVED, f"{', '.join(green)} stays green") if green else (KILLED, "")
-    if green and "" in found:
-        ended, words = NOT_SHOWN, f"the tests could not be run: {found['']}"
+    if green and "" in outcome_of:
+        ended, words = NOT_SHOWN, f"the tests could not be run: {outcome_of['']}"
     return Fate(guard=guard, ended=ended, words=words, seconds=time.monotonic() - begun)
 
 
 def tried(guards: Sequence[Guard], root: Path) -> Iterator[Fate]:
-    """The fate of each guard, once all their tests have passed without a change."""
+    """Yield the fate of each guard, once all their tests have passed without a change."""
     with copied(root) as copy:
         python = (
             interpreter_of(copy, root) if sys.prefix != sys.base_prefix else Path(sys.executable)
@@ -319,19 +335,19 @@ def tried(guards: Sequence[Guard], root: Path) -> Iterator[Fate]:
 
 
 def scores(fates: Sequence[Fate]) -> list[dict[str, str]]:
-    """A row for each subject, and one for all."""
-    names = [*dict.fromkeys(one.guard.subject for one in fates), "all"]
+    """Return a row for each subject, and one for all."""
+    names = [*dict.fromkeys(fate.guard.subject for fate in fates), "all"]
     rows = []
     for name in names:
-        own = [one for one in fates if name in {one.guard.subject, "all"}]
-        count = Counter(one.ended for one in own)
+        subject_fates = [fate for fate in fates if name in {fate.guard.subject, "all"}]
+        count = Counter(fate.ended for fate in subject_fates)
         ends = {end: str(count[end]) for end in (KILLED, SURVIVED, NOT_SHOWN)}
         rows.append(
             {
                 "guards of": name,
-                "guards": str(len(own)),
+                "guards": str(len(subject_fates)),
                 **ends,
-                "seconds": f"{sum(one.seconds for one in own):.0f}",
+                "seconds": f"{sum(fate.seconds for fate in subject_fates):.0f}",
             }
         )
     return rows
@@ -354,7 +370,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         guards = read(arguments.tables)
         return _try(
-            [one for one in guards if arguments.only in f"{one.hole} {one.subject} {one.place}"],
+            [
+                guard
+                for guard in guards
+                if arguments.only in f"{guard.hole} {guard.subject} {guard.place}"
+            ],
             arguments,
         )
     except NotFound as error:
@@ -368,23 +388,23 @@ def _try(guards: Sequence[Guard], arguments: argparse.Namespace) -> int:
     if lost or not guards:
         raise NotFound("\n".join(lost) or f"no guard has {arguments.only!r} in it")
     fates = []
-    for one in tried(guards, root):
-        fates.append(one)
+    for fate in tried(guards, root):
+        fates.append(fate)
         sys.stderr.write(
-            f"{len(fates)} of {len(guards)}: {one.ended} "
-            f" {one.guard.hole}{f': {one.words}' if one.words else ''}\n"
+            f"{len(fates)} of {len(guards)}: {fate.ended} "
+            f" {fate.guard.hole}{f': {fate.words}' if fate.words else ''}\n"
         )
         if arguments.fates:
             row = {
-                "hole": one.guard.hole,
-                "ended": one.ended,
-                "words": one.words,
-                "seconds": round(one.seconds, 1),
+                "hole": fate.guard.hole,
+                "ended": fate.ended,
+                "words": fate.words,
+                "seconds": round(fate.seconds, 1),
             }
             with arguments.fates.open("a") as stream:
                 stream.write(json.dumps(row) + "\n")
     sys.stdout.write(render("Guards taken out", scores(fates)) + "\n")
-    return int(any(one.ended != KILLED for one in fates))
+    return int(any(fate.ended != KILLED for fate in fates))
 
 
 def _trouble(guard: Guard, root: Path) -> str:

@@ -69,8 +69,11 @@ def _table(parser: argparse.ArgumentParser, common: Container[str]) -> list[str]
     shared = [f"`{flag}`" for flag, row in rows.items() if row in common]
     special = [row for row in rows.values() if row not in common]
     parts = ["", *_HEAD, *special] if special else []
-    named = f"{'Also' if special else 'It takes'} {', '.join(shared)}"
-    return [*parts, *(["", f"{named} ([meaning](#flags-of-several-commands))."] if shared else [])]
+    sentence = f"{'Also' if special else 'It takes'} {', '.join(shared)}"
+    return [
+        *parts,
+        *(["", f"{sentence} ([meaning](#flags-of-several-commands))."] if shared else []),
+    ]
 
 
 def _rows(parser: argparse.ArgumentParser) -> dict[str, str]:

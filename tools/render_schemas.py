@@ -73,8 +73,10 @@ def _lines(value: Any, indent: str) -> str:
     if isinstance(value, list):
         items = [_lines(item, inner) for item in value]
         return "[\n" + ",\n".join(f"{inner}{item}" for item in items) + f"\n{indent}]"
-    named = [f"{inner}{json.dumps(name)}: {_lines(item, inner)}" for name, item in value.items()]
-    return "{\n" + ",\n".join(named) + f"\n{indent}}}"
+    fields_text = [
+        f"{inner}{json.dumps(name)}: {_lines(item, inner)}" for name, item in value.items()
+    ]
+    return "{\n" + ",\n".join(fields_text) + f"\n{indent}}}"
 
 
 def _object(kind: type, definitions: dict[str, Node]) -> Node:
