@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from ci_bench.records.results import Event, SideName
+from ci_bench.records.events import Event
+from ci_bench.records.results import SideName
 from ci_bench.report.progress import ProgressDisplay, _span
 
 EVENT = Event(

@@ -19,7 +19,8 @@ from ci_bench.processes.protocol import (
 )
 from ci_bench.processes.resident import Answers
 from ci_bench.records.config import RunOptions
-from ci_bench.records.results import Better, Lane, Launch, Metric, Progress, Unit
+from ci_bench.records.events import Progress
+from ci_bench.records.results import Better, Lane, Launch, Metric, Unit
 from ci_bench.suites.contract import Cache, Evidence, Stage, StageKind
 from ci_bench.worker import worker
 

@@ -12,8 +12,9 @@ import msgspec
 
 from ci_bench.processes.messages import ClaimFiles, Keeping, OutputFiles
 from ci_bench.records.config import RunOptions
+from ci_bench.records.events import Progress
 from ci_bench.records.outputs import OutputsComparison
-from ci_bench.records.results import Case, Check, Progress
+from ci_bench.records.results import Case, Check
 from ci_bench.suites.contract import Evidence, Stage
 
 

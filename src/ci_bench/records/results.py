@@ -1,7 +1,6 @@
 """The results document: one run, its machine and source, and the evidence of each planned case.
 
-Owns the raw evidence: samples, checks, loss traces, and the events for a display while they are
-taken. `judge` derives statistics and verdicts.
+Owns the raw evidence: samples, checks and loss traces. `judge` derives statistics and verdicts.
 """
 
 import re
@@ -526,46 +525,6 @@ class CaseResult:
         return self.status is Status.NOT_RUN and any(
             check.name == WITHIN_BUDGET for check in self.checks
         )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
-    """Progress of a stage."""
-
-    arm: str
-    """The arm at work."""
-    done: int
-    """Finished samples or steps."""
-    total: int
-    """Samples or steps in all."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Event:
-    """Progress of a run, for a display."""
-
-    case: str
-    """Id of the case."""
-    stage: str
-    """The stage."""
-    arms: tuple[str, ...]
-    """Its arms."""
-    launch: int
-    """The number of the launch, from 0."""
-    launches: int
-    """Launches in all."""
-    done: int
-    """Finished stages."""
-    total: int
-    """Stages in all."""
-    sides: tuple[SideName, ...] = ()
-    """Sides whose code runs; empty if there is one."""
-    left_s: float | None = None
-    """Estimate of the seconds that the run still takes; `None` if unknown."""
-    progress: Progress | None = None
-    """Progress of this stage; `None` if unknown."""
-    ended: str | None = None
-    """Status that the stage ended with; `None` while it runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
 from rich.table import Column
 
+from ci_bench.records.events import Event
 from ci_bench.records.labels import DOING
-from ci_bench.records.results import Event
 
 _MINUTE_S, _HOUR_S = 60, 3600
 

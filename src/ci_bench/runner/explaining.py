@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from ci_bench.errors import LauncherFailed
 from ci_bench.processes.launch import Launcher
 from ci_bench.processes.resident import Ended, explain
+from ci_bench.records.events import Event
 from ci_bench.records.profiles import MOST_REASON, Profile
-from ci_bench.records.results import Case, Event, Phase, SideName, Status
+from ci_bench.records.results import Case, Phase, SideName, Status
 from ci_bench.runner.attachments import FOLDER, fact_name
 from ci_bench.runner.ledger import refuse_row
 from ci_bench.runner.side_run import SideRun

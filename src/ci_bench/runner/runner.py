@@ -18,15 +18,9 @@ from ci_bench.processes.launch import Launcher
 from ci_bench.processes.scratch import make
 from ci_bench.processes.users import let_pass
 from ci_bench.records.config import Explain, RunOptions, Sampling
+from ci_bench.records.events import Event
 from ci_bench.records.open_cases import OpenCase, SeriesName, open_metrics
-from ci_bench.records.results import (
-    Case,
-    Environment,
-    Event,
-    Phase,
-    SideName,
-    Status,
-)
+from ci_bench.records.results import Case, Environment, Phase, SideName, Status
 from ci_bench.runner.attachments import Attachments
 from ci_bench.runner.beside import OutputsBesideBase, OutputsOptions
 from ci_bench.runner.budget import (

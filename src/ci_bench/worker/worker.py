@@ -26,7 +26,8 @@ from ci_bench.processes.protocol import (
     decode_task,
     encode,
 )
-from ci_bench.records.results import Case, Phase, Progress, Status
+from ci_bench.records.events import Progress
+from ci_bench.records.results import Case, Phase, Status
 from ci_bench.suites.contract import (
     Cache,
     Context,
@@ -193,13 +194,11 @@ def _measure(
         channel.say(Answer(progress=Progress(arm=arm, done=done, total=total)))
 
     stopwatch = Stopwatch()
-    keeper, claimer = (
-        Keeper(folder=Path(task.scratch), keeping=task.keep),
-        Claimer(folder=Path(task.scratch)),
-    )
+    scratch = Path(task.scratch)
+    keeper, claimer = Keeper(folder=scratch, keeping=task.keep), Claimer(folder=scratch)
     context = Context(
         device=device,
-        scratch=Path(task.scratch),
+        scratch=scratch,
         progress=tell,
         launch=task.launch,
         keep=keeper.keep,
@@ -228,10 +227,8 @@ def _measure(
     )
     evidence = _gather(task, workload, stage, resident=resident, channel=channel, memory=memory)
     if not isinstance(evidence, Evidence):
-        message = (
-            f"{task.worker} returned {type(evidence).__name__} from {stage.kind}, not Evidence"
-        )
-        raise TypeError(message)
+        returned = f"{type(evidence).__name__} from {stage.kind}"
+        raise TypeError(f"{task.worker} returned {returned}, not Evidence")
     checks = (
         *evidence.checks,
         *notes.checks(case.reference),

@@ -44,11 +44,13 @@ from ci_bench.suites.training_loss.layouts import full_state
 from ci_bench.suites.training_loss.masks import MaskDraws, compare_masks, take_draws
 from ci_bench.suites.training_loss.network import State, perturbed, start_state, state_digest
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, TrainingOptions, TrainingPrecision
-from ci_bench.suites.training_loss.predictions import accuracy, disagreements, predict
 from ci_bench.suites.training_loss.training import (
     Trainee,
+    accuracy,
     build_parallel,
     build_trainee,
+    disagreements,
+    predict,
     rounded_rates,
     watching_ranks,
     with_longer_updates,
