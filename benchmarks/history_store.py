@@ -14,8 +14,9 @@ from ci_bench.history.compaction import compact
 from ci_bench.history.store import FolderStore, file_of
 from ci_bench.judge.times.calibration import fingerprint
 from ci_bench.judge.times.noise import Floats
+from ci_bench.records.forms import Fact
 from ci_bench.records.history import Entry, History, HistoryMachine, Points
-from ci_bench.records.results import Better, Fact, Lane, Unit
+from ci_bench.records.results import Better, Lane, Unit
 
 _START = datetime(2028, 1, 1, tzinfo=UTC)
 _IDENTITY: dict[str, Fact] = {

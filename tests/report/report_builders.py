@@ -29,6 +29,7 @@ from ci_bench.records.comparison import (
     Verdict,
 )
 from ci_bench.records.config import UNANSWERED, Rule, Severity
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import title_of
 from ci_bench.records.outputs import OutputsFinding, Sameness, TensorError
 from ci_bench.records.profiles import GraphBreak, RowKind
@@ -36,7 +37,6 @@ from ci_bench.records.results import (
     Better,
     Check,
     Environment,
-    Fact,
     Masks,
     Outcome,
     Run,

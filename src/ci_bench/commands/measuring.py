@@ -22,12 +22,12 @@ from ci_bench.records import documents
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Config
 from ci_bench.records.documents import RESULTS, place
+from ci_bench.records.forms import Fact
 from ci_bench.records.results import (
     LARGEST_BATCH,
     SIZE_FACTS,
     Case,
     CaseResult,
-    Fact,
     Lease,
     Results,
     Run,

@@ -19,7 +19,8 @@ from ci_bench.formats.tool_files import read_content
 from ci_bench.judge.wording import count_of
 from ci_bench.records import documents
 from ci_bench.records.config import DEFAULT_DRIFT, Policy
-from ci_bench.records.results import Fact, Results, Run, RunState
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Results, Run, RunState
 
 if TYPE_CHECKING:  # a comparison of our own documents loads no format
     from ci_bench.formats.series import Reading

@@ -28,7 +28,8 @@ from ci_bench.processes.launch import Launcher, make_folder
 from ci_bench.processes.protocol import Task
 from ci_bench.processes.resident import explain
 from ci_bench.records.config import Config, RunOptions, Sampling
-from ci_bench.records.results import Fact, Results
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Results
 from ci_bench.worker.probe import SWITCH
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from itertools import chain
 
 from ci_bench.errors import CannotMerge
 from ci_bench.judge.parity.verdict import learning_of, outputs_of, parity_findings
+from ci_bench.records.forms import Fact
 from ci_bench.records.outputs import Sameness
 from ci_bench.records.results import (
     Block,
     Case,
     CaseResult,
     Environment,
-    Fact,
     Failure,
     Launch,
     Loss,

@@ -17,11 +17,11 @@ from ci_bench.judge.times.sequential import SequentialRule
 from ci_bench.judge.times.stopping import still_open
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.config import Config, Sampling
+from ci_bench.records.forms import Fact
 from ci_bench.records.results import (
     Case,
     CaseResult,
     Environment,
-    Fact,
     Failure,
     Lease,
     Results,

@@ -13,7 +13,8 @@ from ci_bench.errors import CannotPlace, CiBenchError
 from ci_bench.fleet.merging import RunPair, differences, own_faults, slot_of
 from ci_bench.fleet.protocol import EndedLease, Engine, FleetLease, LeaseOrder, Slot
 from ci_bench.records import results
-from ci_bench.records.results import Fact, RunState, Status
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import RunState, Status
 
 POLL_S = 1.0
 

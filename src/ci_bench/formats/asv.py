@@ -13,7 +13,8 @@ from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, one_run
 from ci_bench.records.faults import show
-from ci_bench.records.results import Better, Fact
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Better
 
 _VERSION = 2
 _KINDS = {

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from ci_bench.formats.importing import MAINS, SUITE
 from ci_bench.formats.series import Absent, Reading, Runs, Series
 from ci_bench.formats.units import interpret
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import STEP_TIME
-from ci_bench.records.results import CaseResult, Fact, Metric, Results, Status, Unit
+from ci_bench.records.results import CaseResult, Metric, Results, Status, Unit
 
 MAIN = STEP_TIME.name
 """The metric that is a case's main series."""

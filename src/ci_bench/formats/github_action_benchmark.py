@@ -23,8 +23,9 @@ from ci_bench.formats.importing import ARM, MAIN, SUITE, VALUE, plain_name
 from ci_bench.formats.parsing import Node, is_number, parse_json
 from ci_bench.formats.series import Reading, Series, one_run
 from ci_bench.formats.units import interpret
+from ci_bench.records.forms import Fact
 from ci_bench.records.history import LARGEST, Entry, History, HistoryMachine, Points
-from ci_bench.records.results import Better, Fact, Lane, Unit
+from ci_bench.records.results import Better, Lane, Unit
 from ci_bench.records.units import TIMES
 
 PREFIX = "window.BENCHMARK_DATA ="

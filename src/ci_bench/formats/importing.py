@@ -19,13 +19,13 @@ from ci_bench.formats.parsing import is_number
 from ci_bench.formats.series import Reading, Runs, Series, Unreadable
 from ci_bench.formats.units import interpret
 from ci_bench.records.faults import show
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import IMPORTED
 from ci_bench.records.results import (
     Better,
     Case,
     CaseResult,
     Environment,
-    Fact,
     Failure,
     Lane,
     Launch,

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from ci_bench.formats.importing import known_facts
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable, one_run
-from ci_bench.records.results import Better, Fact
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Better
 
 _MAIN = (
     "nv/cold/time/gpu/median",

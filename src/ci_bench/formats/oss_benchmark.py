@@ -37,7 +37,8 @@ from ci_bench.formats.importing import known_facts, listed
 from ci_bench.formats.parsing import Node, is_missing, parse_each, parse_json
 from ci_bench.formats.series import Reading, Series, Unreadable, one_run
 from ci_bench.formats.units import direction_of, unit_in
-from ci_bench.records.results import Better, CaseResult, Fact, Outcome, Results, Status
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Better, CaseResult, Outcome, Results, Status
 
 
 def is_lines(text: str) -> bool:

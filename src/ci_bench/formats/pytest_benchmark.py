@@ -12,7 +12,8 @@ from ci_bench.formats.exporting import Export, Written, split_times
 from ci_bench.formats.importing import known_facts, without_patch
 from ci_bench.formats.parsing import Node, is_number
 from ci_bench.formats.series import Reading, Series, one_run
-from ci_bench.records.results import Better, Fact
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Better
 
 _LEAST_FOR_SPREAD, _LEAST_MEAN = 2, 1e-300
 

@@ -12,7 +12,8 @@ import posixpath
 from ci_bench.formats.importing import known_facts, without_patch
 from ci_bench.formats.parsing import Node
 from ci_bench.formats.series import Reading, Series, one_run
-from ci_bench.records.results import Better, Fact
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Better
 
 WALLTIME = "walltime"
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from ci_bench.records.results import Better, Fact
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Better
 
 Runs = tuple[tuple[float, ...], ...]
 

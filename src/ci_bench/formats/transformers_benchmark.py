@@ -18,7 +18,8 @@ from datetime import datetime
 from statistics import median
 
 from ci_bench.formats.exporting import Files, Written, one_file
-from ci_bench.records.results import LARGEST_BATCH, CaseResult, Fact, Metric, Results, Status
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import LARGEST_BATCH, CaseResult, Metric, Results, Status
 
 SUITE = "transformers"
 MISSING = "N/A"

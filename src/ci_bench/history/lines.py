@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ci_bench.judge.times.trend import RECENT, Move, Trend, look
+from ci_bench.records.forms import Fact
 from ci_bench.records.history import Entry, History, Points
 from ci_bench.records.metrics import title_of
-from ci_bench.records.results import Fact
 from ci_bench.report.text import bytes_
 
 HARDWARE = (

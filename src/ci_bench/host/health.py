@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ci_bench.host.gpus.protocol import ClockCause, Reason
-from ci_bench.records.results import Fact, SideName
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import SideName
 
 HARMFUL = (ClockCause.HARDWARE, ClockCause.THERMAL)
 """Causes of low clocks that are not a normal state.

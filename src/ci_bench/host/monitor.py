@@ -27,8 +27,9 @@ from ci_bench.host.health import (
     taint,
     uneven_clocks,
 )
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import SM_CLOCK, MetricKind
-from ci_bench.records.results import Fact, Lane, Launch, Metric
+from ci_bench.records.results import Lane, Launch, Metric
 
 CPU_CLOCK = re.compile(
     r"^processor\s*:\s*(\d+)$(?:(?!^processor).)*?^cpu MHz\s*:\s*([\d.]+)$",

@@ -19,6 +19,7 @@ from ci_bench.records.forms import (
     Bounds,
     CaseId,
     Count,
+    Fact,
     Facts,
     Identifier,
     Label,
@@ -33,17 +34,7 @@ from ci_bench.records.forms import (
     ToolVersion,
 )
 from ci_bench.records.outputs import OutputsFinding
-from ci_bench.records.results import (
-    Better,
-    Check,
-    Environment,
-    Fact,
-    Masks,
-    Run,
-    Source,
-    Status,
-    Unit,
-)
+from ci_bench.records.results import Better, Check, Environment, Masks, Run, Source, Status, Unit
 
 BESIDE_BASE = "head against base"
 """Replaces the arm's name if head's reference training is compared with base's."""

@@ -38,7 +38,6 @@ from ci_bench.records.forms import (
     Value,
     WallSeconds,
 )
-from ci_bench.records.forms import Fact as Fact  # noqa: PLC0414 - part of this module, too
 from ci_bench.records.outputs import ReferenceOutputs
 from ci_bench.records.profiles import Profile
 from ci_bench.records.samples import compact, filled, reader

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ci_bench.records.comparison import CaseComparison, Finding
 from ci_bench.records.config import Severity
-from ci_bench.records.results import Fact
+from ci_bench.records.forms import Fact
 from ci_bench.report import columns
 from ci_bench.report.columns import Column, ColumnKind
 from ci_bench.report.text import NO_BREAK_SPACE, UNKNOWN, code, plain

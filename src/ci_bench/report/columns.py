@@ -13,9 +13,10 @@ from typing import Generic, TypeVar
 
 from ci_bench.records.causes import CausePart, MemoryPart
 from ci_bench.records.comparison import ArmSpeedup, CaseComparison, Pair, ParityFinding, Summary
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import STEP_TIME
 from ci_bench.records.outputs import OutputsFinding, TensorError
-from ci_bench.records.results import Check, Fact, Status, Unit
+from ci_bench.records.results import Check, Status, Unit
 from ci_bench.report import words
 from ci_bench.report.averages import Averages, MeanChange
 from ci_bench.report.modes import ModeRow

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci_bench.records.results import Case, Fact
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Case
 from ci_bench.suites.contract import ATTACHMENTS
 
 FOLDER = "files"

@@ -12,6 +12,7 @@ from itertools import groupby
 from ci_bench.errors import BadDocument
 from ci_bench.records import documents
 from ci_bench.records.first_calls import FirstCall
+from ci_bench.records.forms import Fact
 from ci_bench.records.outputs import ReferenceOutputs
 from ci_bench.records.profiles import Profile
 from ci_bench.records.results import (
@@ -20,7 +21,6 @@ from ci_bench.records.results import (
     CaseResult,
     Check,
     Environment,
-    Fact,
     Failure,
     Metric,
     Outcome,

@@ -15,7 +15,8 @@ from ci_bench.judge.times.calibration import NoiseFloor, fingerprint, merge
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records import documents
 from ci_bench.records.calibration import Calibration
-from ci_bench.records.results import Case, Fact
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Case
 from ci_bench.suites.contract import UNTIMED, Stage, Suite
 
 Plan = tuple[tuple[Suite, Case], ...]

@@ -24,6 +24,7 @@ from ci_bench.processes.scratch import make
 from ci_bench.processes.users import give
 from ci_bench.records.config import RunOptions
 from ci_bench.records.first_calls import FirstCall
+from ci_bench.records.forms import Fact
 from ci_bench.records.open_cases import SeriesName
 from ci_bench.records.outputs import KeptClaim
 from ci_bench.records.results import (
@@ -35,7 +36,6 @@ from ci_bench.records.results import (
     Case,
     Check,
     Environment,
-    Fact,
     Failure,
     Metric,
     Outcome,

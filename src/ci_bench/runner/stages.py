@@ -21,12 +21,12 @@ from ci_bench.processes.protocol import Answer
 from ci_bench.processes.resident import Ended, explain
 from ci_bench.records.config import RunOptions
 from ci_bench.records.events import Event, Progress
+from ci_bench.records.forms import Fact
 from ci_bench.records.results import (
     GRAPHED,
     SIZE_FACTS,
     Case,
     Check,
-    Fact,
     Metric,
     Outcome,
     SideName,

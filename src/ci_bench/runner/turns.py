@@ -25,7 +25,8 @@ from ci_bench.host.energy import EnergyCount, Stretch
 from ci_bench.processes.protocol import MOST_FLUSHES, Order, OrderKind
 from ci_bench.processes.resident import Ended, Worker
 from ci_bench.records.config import RunOptions
-from ci_bench.records.results import SHORT_OF_MEMORY, Block, Fact, Metric, Phase, SideName, Status
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import SHORT_OF_MEMORY, Block, Metric, Phase, SideName, Status
 from ci_bench.runner.witness import Sighting
 
 Opener = Callable[[], AbstractContextManager[Worker]]

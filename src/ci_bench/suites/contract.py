@@ -14,9 +14,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from ci_bench.records.first_calls import FirstCall
+from ci_bench.records.forms import Fact
 from ci_bench.records.outputs import KeptClaim, ReferenceOutputs
 from ci_bench.records.profiles import Profile
-from ci_bench.records.results import Case, Check, Fact, Metric, ParityEvidence, Spent, Status
+from ci_bench.records.results import Case, Check, Metric, ParityEvidence, Spent, Status
 
 ATTACHMENTS = "attachments"
 """The folder in a case's scratch folder whose files are kept next to the results."""

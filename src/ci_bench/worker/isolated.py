@@ -6,6 +6,7 @@ This process never had another arm, so no other arm is in the peak or in the gro
 import gc
 from collections.abc import Callable
 
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import (
     COMPILE_COLD,
     CUDAGRAPH_SKIPS,
@@ -18,7 +19,7 @@ from ci_bench.records.metrics import (
     UNIQUE_GRAPH_BREAKS,
     MetricKind,
 )
-from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome, Phase
+from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.contract import Compiler, Context, Evidence, Program, Stage, Workload, no_mark
 from ci_bench.worker.compilation import CompileCounter, CompileCounts
 from ci_bench.worker.compile_workers import end_workers, start_workers

@@ -16,7 +16,7 @@ from ci_bench.host.gpus import vendors
 from ci_bench.host.gpus.protocol import GpuUnreachable
 from ci_bench.host.health import spell
 from ci_bench.records.config import RunOptions
-from ci_bench.records.results import Fact
+from ci_bench.records.forms import Fact
 from ci_bench.worker import memory
 from ci_bench.worker.fence import CONTRACT, torch_is_loaded
 

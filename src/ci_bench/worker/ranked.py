@@ -20,13 +20,14 @@ import torch
 import torch.distributed
 from torch._C._distributed_c10d import FileStore
 
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import (
     COLLECTIVE_BYTES,
     COLLECTIVE_TIME,
     RANK_SKEW,
     SCALING_EFFICIENCY,
 )
-from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
+from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome
 from ci_bench.suites.contract import (
     Compiler,
     Context,

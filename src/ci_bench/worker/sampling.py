@@ -28,6 +28,7 @@ from ci_bench.processes.protocol import (
 )
 from ci_bench.records.config import RunOptions
 from ci_bench.records.first_calls import FirstCall
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import (
     COMPILE_WARM,
     DEVICE_TIME,
@@ -36,16 +37,7 @@ from ci_bench.records.metrics import (
     MetricKind,
     duration,
 )
-from ci_bench.records.results import (
-    SHORT_OF_MEMORY,
-    Check,
-    Fact,
-    Lane,
-    Launch,
-    Metric,
-    Outcome,
-    Phase,
-)
+from ci_bench.records.results import SHORT_OF_MEMORY, Check, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.contract import (
     Compiler,
     Context,

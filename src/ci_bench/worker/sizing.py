@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ci_bench.host.headroom import available_bytes, total_bytes
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import PEAK_ANONYMOUS, PEAK_RESERVED
-from ci_bench.records.results import SIZE_FACTS, Fact
+from ci_bench.records.results import SIZE_FACTS
 from ci_bench.suites.contract import (
     Context,
     Evidence,

@@ -25,7 +25,8 @@ from ci_bench.judge.times.sequential import SequentialRule, resolvable
 from ci_bench.judge.wording import count_of, percent
 from ci_bench.records.calibration import LARGEST_RATIO, Calibration, PastRun, PastSeries
 from ci_bench.records.comparison import Comparison, Verdict
-from ci_bench.records.results import Fact, Metric, Results, RunState, Status
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Metric, Results, RunState, Status
 
 MOST_LAUNCHES = 200
 """Launches kept of each metric: enough for any estimate, and a bound for the document."""

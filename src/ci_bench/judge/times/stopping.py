@@ -21,8 +21,9 @@ from ci_bench.judge.times.suspicion import Suspicion
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import MetricPolicy, Policy
+from ci_bench.records.forms import Fact
 from ci_bench.records.open_cases import OpenCase
-from ci_bench.records.results import Fact, Metric, Results, Unit
+from ci_bench.records.results import Metric, Results, Unit
 
 PEAKS = 5
 """Launches that a larger peak of memory has to show in before measuring ends

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from ci_bench.records.causes import Cause, KernelChange
 from ci_bench.records.comparison import CaseComparison, Comparison, Pair
+from ci_bench.records.forms import Fact
 from ci_bench.records.labels import WORST_FIRST
-from ci_bench.records.results import CaseResult, Fact, SideName
+from ci_bench.records.results import CaseResult, SideName
 from ci_bench.report import columns, words
 from ci_bench.report.case_columns import MAIN
 from ci_bench.report.causes import reproducing

@@ -8,7 +8,7 @@ from functools import lru_cache
 from html import escape
 from typing import TypeVar
 
-from ci_bench.records.results import Fact
+from ci_bench.records.forms import Fact
 from ci_bench.report import columns
 from ci_bench.report.columns import Column, ColumnKind, Columns
 from ci_bench.report.html.markup import Child, Html, join, table_row, tag

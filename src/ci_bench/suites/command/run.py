@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ci_bench.formats.training_log import Log
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import PEAK_RSS, STEP_TIME
-from ci_bench.records.results import Case, Check, Fact, Lane, Launch, Metric, Outcome, Role
+from ci_bench.records.results import Case, Check, Lane, Launch, Metric, Outcome, Role
 from ci_bench.suites.command import INSTRUCTIONS, training
 from ci_bench.suites.command.counting import Count, NotCounted, count
 from ci_bench.suites.command.leftovers import WATCH_S, EndedProcesses, leftovers_check

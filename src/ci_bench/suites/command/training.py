@@ -15,11 +15,11 @@ from itertools import pairwise
 
 from ci_bench.formats.training_log import Log
 from ci_bench.formats.training_steps import LogRecord
+from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import PEAK_ALLOCATED, STEP_TIME
 from ci_bench.records.results import (
     MISSING,
     ArmMasks,
-    Fact,
     Lane,
     Launch,
     Masks,

@@ -17,7 +17,8 @@ from dataclasses import replace
 import torch
 
 from ci_bench.records.first_calls import FirstCall
-from ci_bench.records.results import Case, Check, Fact, Outcome
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Case, Check, Outcome
 from ci_bench.suites.contract import Context, Evidence, Program, Unsupported, no_mark
 from ci_bench.suites.fastrnns.agreement import (
     AgreementVerdict,

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.first_calls import FirstCall
-from ci_bench.records.results import Check, Fact, Outcome
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.contract import Claim, Computed, Evidence, claim_nothing
 from ci_bench.suites.functions.building import Built, build
 from ci_bench.suites.functions.collecting.collected import Collected, placed

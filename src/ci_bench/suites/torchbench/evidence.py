@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from ci_bench.records.first_calls import FirstCall
-from ci_bench.records.results import Check, Fact, Lane, Launch, Metric, Outcome
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome
 from ci_bench.suites.contract import Claim, Computed, Context, Evidence, Unsupported, no_mark
 from ci_bench.suites.shared.planning.arms import CompiledArm, Experiment
 from ci_bench.suites.shared.worker.coverage import coverage_of

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ci_bench.records.results import Check, Fact, Outcome
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.contract import Unsupported, no_mark
 from ci_bench.suites.shared.worker.randomness import seed_everything
 from ci_bench.suites.torchbench.options import (

@@ -15,7 +15,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ci_bench.records.results import Case, Check, Fact, Outcome, Role
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Case, Check, Outcome, Role
 from ci_bench.suites.contract import (
     Compiler,
     Context,

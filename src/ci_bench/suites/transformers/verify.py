@@ -18,7 +18,8 @@ from typing import Any
 from torch import Tensor
 
 from ci_bench.records.first_calls import FirstCall
-from ci_bench.records.results import Check, Fact, Lane, Launch, Outcome
+from ci_bench.records.forms import Fact
+from ci_bench.records.results import Check, Lane, Launch, Outcome
 from ci_bench.suites.contract import Computed, Context, Evidence
 from ci_bench.suites.shared.planning.arms import without_cuda_graphs
 from ci_bench.suites.shared.planning.sizes import SHARES

@@ -323,7 +323,6 @@ BLIND, BLIND_FP32 = 0.5, 2.0**-2
 """Shares of a tensor's size: an allowed error of that much means nothing. A ReLU may take 17 %."""
 FEW_NUMBERS = 4
 """Numbers in fp32 that may be sums of 2 ** 20 terms in a row, which round by the root of that."""
-SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ci_bench.records.results import Fact
+from ci_bench.records.forms import Fact
 from ci_bench.suites.shared.worker.fp32_precision import effective_precision
 
 logger = logging.getLogger(__name__)
