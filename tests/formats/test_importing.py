@@ -230,6 +230,16 @@ def test_a_number_below_zero_is_named_and_fails_nothing(value, unit) -> None:
         imported(reading(series("odd", (value,), unit=unit)))
 
 
+@pytest.mark.parametrize("measure", ["graph_breaks", "graphs", "recompiles"])
+def test_a_count_of_the_engine_is_never_below_zero(tmp_path, measure) -> None:
+    broken = series("model", (-1.0,), unit="count", measure=measure)
+    found = imported(reading(series("model", (1.0,)), broken, series("elo", (-1.0,), unit="nats")))
+    assert found.incomparable == (f"'model {measure}' is -1 count, which cannot be compared",)
+    assert [len(row.metrics) for row in found.results.cases] == [1, 1]
+    documents.write(found.results, tmp_path / "results.json")
+    assert documents.read_results(tmp_path / "results.json") == found.results
+
+
 @pytest.mark.parametrize(
     ("value", "unit"),
     [(0.0, "s"), (5e-324, "ns"), (0.0, "bytes"), (0.0, "1/s"), (0.0, "count"), (-123.4, "nats")],

@@ -20,7 +20,7 @@ from ci_bench.formats.series import Reading, Runs, Series, Unreadable
 from ci_bench.formats.units import interpret
 from ci_bench.records.faults import show
 from ci_bench.records.forms import Fact
-from ci_bench.records.metrics import IMPORTED
+from ci_bench.records.metrics import ENGINE, IMPORTED
 from ci_bench.records.results import (
     Better,
     Case,
@@ -112,7 +112,8 @@ def metric_of(
 
     Raises:
         Unreadable: the number is missing or impossible: a zero time, unless `zero_allowed`.
-        Incomparable: a time, rate, energy or memory is below zero; counts and scores may be.
+        Incomparable: a time, rate, energy, memory or count of the engine is below zero; other
+            counts, and scores, may be.
     """
     measured = interpret(unit)
     timed = measured.unit in TIMES
@@ -123,7 +124,8 @@ def metric_of(
         raise Unreadable(
             f"{listed([series.label])} is {furthest:g} {unit}, which no computer can measure"
         )
-    negative = least < 0 and measured.unit is not Unit.COUNT
+    signed = measured.unit is Unit.COUNT and name not in ENGINE
+    negative = least < 0 and not signed
     if not values or negative or (timed and least * measured.scale == 0 and not zero_allowed):
         problem = f"is {least:g} {unit}".rstrip() if values else "has no number"
         fault = Incomparable if negative else Unreadable
