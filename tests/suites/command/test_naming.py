@@ -10,7 +10,7 @@ import pytest
 from ci_bench.formats.importing import metric_name
 
 ALLOWED = json.loads(files("ci_bench").joinpath("schemas", "results.json").read_text())["$defs"][
-    "metric"
+    "metric_name"
 ]["pattern"]
 
 
