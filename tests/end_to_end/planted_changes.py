@@ -50,13 +50,19 @@ class Change:
         return text
 
 
-_SCORES = """        maps = functional.softmax((q @ k.mT / math.sqrt(width // HEADS)).masked_fill(~self.past, -math.inf), dim=-1)
+_SCORES = """        maps = functional.softmax(
+            (q @ k.mT / math.sqrt(width // HEADS)).masked_fill(~self.past, -math.inf), dim=-1
+        )
         mixed = self.drop(maps) @ v
 """
 _FUSED = """        share = self.drop.p if self.training else 0.0
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=share)
 """
-_GELU = "return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))"
+_GELU = """return (
+            0.5
+            * x
+            * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+        )"""
 
 CHANGES = {
     change.name: change
