@@ -203,7 +203,7 @@ def test_the_built_in_configuration_is_the_defaults_but_for_one_thread_little_wo
 ):
     config = load_config(QUICKSTART)
     assert config.run == RunOptions(
-        threads=1, compile_budget_s=0.0, blocks=6, most_blocks=8, max_launches=6
+        threads=1, compile_budget_s=0.0, blocks=6, most_blocks=8, max_launches=6, sample_s=0.01
     )
     model = {"factory": "ci_bench.suites.training_loss.small_model:Classifier"}
     small = {"backend": "aot_eager", "num_samples": 240, "max_length": 32, "epochs": 2}
