@@ -1,7 +1,7 @@
 """What holds for every test: none waits for a device that a run outside the tests holds; one browser, container engine and image for all.
 
 Properties are tried on the same examples each time, so that a commit passes or does not; the
-nightly run draws new ones. An example may take as long as a busy machine makes it.
+nightly run draws new ones.
 
 All hear the signals that a shell has its background jobs ignore, or `nohup` a job, with all that
 these start.
@@ -16,7 +16,7 @@ from container_engine import engine, image
 from extent import mark
 from hypothesis import settings
 
-settings.register_profile("same", derandomize=True, database=None, deadline=None)
+settings.register_profile("same", derandomize=True, database=None)
 settings.load_profile("same")
 
 __all__ = [

@@ -151,7 +151,7 @@ def test_a_link_to_a_folder_is_refused(tmp_path):
 
 
 @given(st.sampled_from(sorted(set(inputs.FIELDS) - {"filter"})), st.text(max_size=40))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_no_input_that_is_taken_looks_like_a_flag_or_holds_a_line(name, text):
     """`filter` is free text, which always follows its flag."""
     try:

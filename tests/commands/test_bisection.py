@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ci_bench.commands.trend.bisect import BisectAnswer, TriedCommit, search
@@ -43,6 +43,7 @@ def test_one_among_64_takes_six_steps_at_most(culprit):
     assert len(asked) <= 6
 
 
+@settings(deadline=None)
 @given(commits=st.integers(1, 300), data=st.data())
 def test_whatever_is_planted_is_found_in_as_many_steps_as_halving_needs(commits, data):
     culprit = data.draw(st.integers(1, commits))
@@ -52,6 +53,7 @@ def test_whatever_is_planted_is_found_in_as_many_steps_as_halving_needs(commits,
     assert len({*asked}) == len(asked)
 
 
+@settings(deadline=None)
 @given(commits=st.integers(1, 80), data=st.data())
 def test_with_commits_that_cannot_be_told_the_culprit_is_among_the_suspects(commits, data):
     culprit = data.draw(st.integers(1, commits))

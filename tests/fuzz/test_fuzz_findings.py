@@ -238,7 +238,7 @@ def test_a_page_of_more_items_than_any_server_gives_is_an_answer_that_makes_no_s
 
 
 @pytest.mark.parametrize("kind", [Kind.RESULTS, Kind.COMPARISON, Kind.HISTORY, Kind.CALIBRATION])
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(number=st.integers(0, 2**32))
 def test_passing_over_what_is_sound_finds_the_same_faults(kind, number):
     """Faults are found faster since the sound parts of a document are not looked into: they have to be the same ones."""

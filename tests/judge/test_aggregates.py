@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import false_discovery_control
@@ -27,6 +27,7 @@ UNKNOWN = learned([math.nan] * 3, freedom=0.0)
 
 class TestFalseDiscovery:
     @given(arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 1)))
+    @settings(deadline=None)
     def test_is_scipys(self, p):
         np.testing.assert_allclose(
             aggregates.false_discovery(p), false_discovery_control(p), atol=1e-12

@@ -158,7 +158,7 @@ ANY = st.one_of(
 )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=1000, deadline=None)
 @given(ANY)
 def test_any_one_field_that_is_another_is_refused_by_its_name(drawn):
     name, field, value = drawn

@@ -231,7 +231,7 @@ class TestMerging:
         ):
             merge(document(identity={"gpu": "A"}), document(identity={"gpu": "B"}))
 
-    @settings(max_examples=40)
+    @settings(max_examples=40, deadline=None)
     @given(st.lists(st.tuples(st.integers(1, 28), st.integers(1, 3)), min_size=1, max_size=8))
     def test_is_always_a_sound_document(self, runs):
         merged = None

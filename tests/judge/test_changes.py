@@ -363,7 +363,7 @@ def around_levels(values, place):
     return sum(part.var() * len(part) for part in (values[:place], values[place:]))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @example(
     values=np.array([0.0, 0.0, -725971.0, 0.0, 1.6875, 0.0, -15909.0, -710062.0]),
     shift=0.0,
@@ -381,7 +381,7 @@ def test_neither_origin_nor_unit_changes_what_is_found(values, shift, scale):
         assert two.score[0] == pytest.approx(one.score[0], rel=1e-3, abs=1e-3)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(values=rows)
 def test_whatever_comes_places_are_in_order_and_keep_their_distance_from_the_ends(values):
     places = [step.place for step in find_steps(values, least=0.0)]
@@ -389,7 +389,7 @@ def test_whatever_comes_places_are_in_order_and_keep_their_distance_from_the_end
     assert all(EDGE <= place <= len(values) - EDGE for place in places)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(values=rows)
 def test_backwards_the_strongest_step_is_the_same(values):
     values = np.round(values, 3)

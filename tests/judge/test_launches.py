@@ -182,7 +182,7 @@ series = st.lists(launch, max_size=4).flatmap(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=120, deadline=None)
 @given(base=series, head=series)
 def test_swapping_the_sides_turns_the_sign(base, head):
     forth, back = of(base, head), of(head, base)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_builders import computed, judged, metric, result, results, sampled
 
@@ -90,6 +90,7 @@ GAINS = {
 
 @pytest.mark.parametrize("field", sorted(LOSSES))
 @given(base=plans())
+@settings(deadline=None)
 def test_less_is_a_finding_by_name(field, base):
     if (case := LOSSES[field](base.case)) is None:
         return
@@ -105,6 +106,7 @@ def test_less_is_a_finding_by_name(field, base):
 
 @pytest.mark.parametrize("field", sorted(GAINS))
 @given(base=plans())
+@settings(deadline=None)
 def test_more_is_no_finding(field, base):
     assert reductions(base, GAINS[field](base.case)) == ()
 

@@ -555,7 +555,7 @@ def any_metric(draw, unit, better):
     return metric(series, unit=unit, better=better)
 
 
-@settings(max_examples=120)
+@settings(max_examples=120, deadline=None)
 @given(
     data=st.data(),
     unit=st.sampled_from([Unit.SECONDS, Unit.PER_SECOND]),

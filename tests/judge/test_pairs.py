@@ -193,7 +193,7 @@ def test_malformed_samples_are_inconclusive_on_either_side(series):
         assert "measure again" in pair.reason
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(broken=any_series, series=good_series, unit=units)
 def test_one_launch_or_malformed_samples_never_become_a_change(broken, series, unit):
     filled = [one for one in broken if one.values]
@@ -206,7 +206,7 @@ def test_one_launch_or_malformed_samples_never_become_a_change(broken, series, u
         assert pair_of(metric(base, unit=unit), metric(head, unit=unit)).verdict not in CHANGES
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(value=st.floats(1, 1e12), other=st.floats(1, 1e12), unit=units)
 def test_one_value_is_at_most_suspected_and_of_two_sides_one(value, other, unit):
     sides = metric(launches([value]), unit=unit), metric(launches([other]), unit=unit)
@@ -224,7 +224,7 @@ def test_one_value_is_at_most_suspected_and_of_two_sides_one(value, other, unit)
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(base=good_series, head=good_series, scale=st.sampled_from([0.25, 4.0, 1024.0]))
 def test_scaling_both_sides_changes_nothing(base, head, scale):
     def scaled(series):
@@ -237,7 +237,7 @@ def test_scaling_both_sides_changes_nothing(base, head, scale):
     assert plain.verdict is both.verdict
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(base=good_series, head=good_series)
 def test_swapping_sides_mirrors_the_verdict(base, head):
     mirror = {Verdict.IMPROVED: Verdict.REGRESSED, Verdict.REGRESSED: Verdict.IMPROVED}

@@ -320,7 +320,7 @@ samples = st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=5)
 series = st.lists(samples, min_size=2, max_size=3).map(lambda groups: launches(*groups))
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(one=series, two=series, paired=st.booleans())
 def test_swapping_sides_inverts_the_interval(one, two, paired):
     forth, back = ratio_of(one, two, paired=paired), ratio_of(two, one, paired=paired)

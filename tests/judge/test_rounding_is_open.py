@@ -88,7 +88,7 @@ def test_what_further_runs_explain_holds_and_what_they_do_not_still_fails():
         assert (before.verdict, after.verdict) == (Parity.DIFFERENT_MATH, verdict)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.floats(1e-9, 5e-4), min_size=2, max_size=5),
     st.floats(1e-9, 1e-2),

@@ -195,7 +195,7 @@ class TestTheCommonShift:
         assert set(verdicts(comparison)) == {Verdict.UNCHANGED}
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(by=st.floats(0.5, 2.0), own=st.floats(0.3, 3.0))
 def test_the_word_for_one_among_many_does_not_depend_on_what_all_share(by, own):
     assume(

@@ -148,6 +148,7 @@ class TestEachCaseItsOwn:
         assert got.resolvable[1] == pytest.approx(self.TAU[1])
 
     @given(HOLED, SPREADS, arrays(np.float64, CASES, elements=st.floats(0.001, 0.1)))
+    @settings(deadline=None)
     def test_is_as_if_each_were_judged_by_its_own_rule(self, d, spreads, taus):
         together = rule_on(
             d,
@@ -165,6 +166,7 @@ class TestEachCaseItsOwn:
                 )
 
     @given(HOLED, SPREADS)
+    @settings(deadline=None)
     def test_one_figure_is_the_same_for_all(self, d, spreads):
         learned = history(spread=spreads, cases=CASES)
         one = rule_on(d, learned, replace(RULE, tau=0.02, margin=0.04))
@@ -264,6 +266,7 @@ class TestWhatLaunchesOfARunShare:
     @example(
         np.full((CASES, 1), 0.01), np.full(CASES, 0.0039), 0.003
     )  # suspicious by itself, and unchanged with a larger error
+    @settings(deadline=None)
     def test_never_adds_a_verdict_of_change_at_the_first_such_look(self, d, spreads, bound):
         rule = replace(RULE, looks=(2,), alpha_shares=(1.0,))
         pairs = np.repeat(d[:, :1], 2, axis=1)  # equal launches: the deviations say nothing
@@ -346,7 +349,7 @@ class TestGoingOn:
         assert np.isnan(got.mean).all()
 
     @given(RATIOS, SPREADS)
-    @settings(max_examples=50)
+    @settings(max_examples=50, deadline=None)
     def test_live_and_replayed_answers_agree(self, d, spreads):
         learned = history(spread=spreads, cases=CASES)
         measured = np.full_like(d, np.nan)
@@ -365,6 +368,7 @@ class TestGoingOn:
 
 class TestSymmetries:
     @given(HOLED, SPREADS)
+    @settings(deadline=None)
     def test_swapping_the_sides_swaps_the_verdicts(self, d, spreads):
         learned = history(spread=spreads, cases=CASES)
         one, other = rule_on(d, learned), rule_on(-d, learned)
@@ -373,6 +377,7 @@ class TestSymmetries:
         np.testing.assert_allclose(other.low, -one.high)
 
     @given(HOLED, SPREADS, st.permutations(range(CASES)))
+    @settings(deadline=None)
     def test_the_order_of_cases_does_not_matter(self, d, spreads, order):
         one = rule_on(d, history(spread=spreads, cases=CASES))
         other = rule_on(d[order], history(spread=spreads[order], cases=CASES))
@@ -380,6 +385,7 @@ class TestSymmetries:
         np.testing.assert_array_equal(other.launches, one.launches[order])
 
     @given(RATIOS, SPREADS, st.sampled_from([0.25, 0.5, 2.0]))
+    @settings(deadline=None)
     def test_all_scaled_alike_decides_alike(self, d, spreads, factor):
         one = rule_on(d, history(spread=spreads, cases=CASES))
         scaled = replace(RULE, tau=factor * RULE.tau, margin=factor * RULE.margin)
@@ -387,7 +393,7 @@ class TestSymmetries:
         np.testing.assert_array_equal(other.code, one.code)
 
     @given(arrays(np.float64, (3, CASES, LAUNCHES), elements=RATIO), SPREADS)
-    @settings(max_examples=30)
+    @settings(max_examples=30, deadline=None)
     def test_runs_side_by_side_are_judged_apart(self, d, spreads):
         learned = history(spread=spreads, cases=CASES)
         names = ("spread", "freedom", "within")
@@ -399,6 +405,7 @@ class TestSymmetries:
 
 class TestMoreNoise:
     @given(RATIOS, SPREADS, st.floats(1.0, 5.0), st.sampled_from(RULE.looks))
+    @settings(deadline=None)
     def test_never_makes_a_change_of_what_is_open_at_the_same_look(self, d, spreads, factor, look):
         rule = fixed(look)
         learned = replace(
@@ -417,7 +424,7 @@ class TestMoreNoise:
             assert not changes & set(more.code[(calm.code == Code.OPEN) & judged].tolist())
 
     @given(RATIOS, SPREADS, st.sampled_from(RULE.looks))
-    @settings(max_examples=50)
+    @settings(deadline=None, max_examples=50)
     def test_contradicting_a_history_never_makes_a_change(self, d, spreads, look):
         learned, rule = history(spread=spreads, cases=CASES, freedom=20.0), fixed(look)
         squares = np.sum((d[:, :look] - d[:, :look].mean(axis=1, keepdims=True)) ** 2, axis=1)
@@ -433,7 +440,7 @@ class TestMoreNoise:
         )
 
     @given(RATIOS, SPREADS, st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.sampled_from(RULE.looks))
-    @settings(max_examples=50)
+    @settings(deadline=None, max_examples=50)
     def test_launches_that_stray_never_make_a_change_of_what_is_open(
         self, d, spreads, one, other, look
     ):
@@ -445,6 +452,7 @@ class TestMoreNoise:
         assert not {Code.REGRESSED, Code.IMPROVED} & set(many.code[few.code == Code.OPEN].tolist())
 
     @given(st.floats(-0.2, 0.2), st.floats(0.001, 0.02), st.floats(1.0, 4.0))
+    @settings(deadline=None)
     def test_never_narrows_an_interval(self, mean, spread, factor):
         calm, noisy = (rule_on([mean], history(spread=one)) for one in (spread, factor * spread))
         assert noisy.high - noisy.low >= calm.high - calm.low
@@ -503,6 +511,7 @@ class TestMalformed:
         ),
         SPREADS,
     )
+    @settings(deadline=None)
     def test_anything_gets_an_answer(self, d, spreads):
         got = rule_on(d, history(spread=spreads, cases=CASES))
         assert set(got.code.tolist()) <= set(Code)

@@ -84,7 +84,7 @@ def test_a_series_that_is_met_twice_is_looked_at_once():
     assert len(describe([one, other, one])) == 2
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 @given(every=st.lists(any_series, max_size=5), together=st.booleans())
 def test_many_at_once_are_as_the_plain_way(every, together):
     known = describe(every) if together else {id(one): facts_of(one) for one in every}

@@ -138,7 +138,7 @@ class TestWithoutShifts:
         assert shifts.without_shifts(np.full((CASES, 3), 0.004), 0.01, 0.001) is None
 
     @given(arrays(np.float64, (2, 12, 4), elements=st.one_of(st.floats(-0.2, 0.2), st.just(NAN))))
-    @settings(max_examples=20)
+    @settings(deadline=None, max_examples=20)
     def test_runs_side_by_side_are_each_by_itself(self, d):
         both = shifts.without_shifts(d, 0.01, 0.001)
         for run in range(2):
@@ -148,7 +148,7 @@ class TestWithoutShifts:
             )
 
     @given(arrays(np.float64, (12, 8), elements=st.floats(-0.1, 0.1)), st.sampled_from([2, 3, 8]))
-    @settings(max_examples=20)
+    @settings(deadline=None, max_examples=20)
     def test_never_adds_a_word(self, d, look):
         learned, rule = QUIET.only(np.arange(12)), fixed(look)
         with pytest.MonkeyPatch.context() as patch:

@@ -184,7 +184,7 @@ def test_large_changes_that_scatter_widely(d, gating, word):
     assert words([d, *([[math.nan] * 5] * (gating - 1))])[0] is word
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     d=st.lists(st.floats(-2, 2), min_size=1, max_size=4),
     more=st.floats(0.0, 2.0),

@@ -120,7 +120,7 @@ def test_the_built_in_configuration_is_sound():
 
 
 @pytest.mark.parametrize("kind", list(DOCUMENTS))
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_yes_means_that_the_validator_finds_nothing(kind, data):
     document = DOCUMENTS[kind]
@@ -134,7 +134,7 @@ def test_yes_means_that_the_validator_finds_nothing(kind, data):
 
 
 @pytest.mark.parametrize("kind", list(DOCUMENTS))
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_what_the_validator_refuses_is_never_sound(kind, data):
     document = DOCUMENTS[kind]

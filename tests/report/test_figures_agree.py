@@ -91,7 +91,7 @@ def disagreement(pair: Pair) -> str:
 
 @pytest.mark.parametrize("mode", [BaselineMode.PAIRED, BaselineMode.FILE])
 @given(sides=documents())
-@settings(max_examples=120)
+@settings(max_examples=120, deadline=None)
 def test_sign_and_size_of_the_change_are_those_of_the_pair(mode, sides):
     head, base = sides
     (case,) = judged(head, base, mode=mode).cases

@@ -119,7 +119,7 @@ def _own(table: list[list[str]]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(text=hostile)
 def test_no_text_changes_the_shape_or_reaches_out(ending: str, text: str) -> None:
     comment = render_comment(poisoned(ENDINGS[ending](), text, {}), marker=MARKER)
@@ -129,7 +129,7 @@ def test_no_text_changes_the_shape_or_reaches_out(ending: str, text: str) -> Non
 
 
 @pytest.mark.parametrize("ending", ["failed_cases", "paired"])
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(text=hostile)
 def test_the_report_is_as_safe_as_the_comment(ending: str, text: str) -> None:
     assert faults(render_report(poisoned(ENDINGS[ending](), text, {}))) == []
@@ -147,7 +147,7 @@ def test_the_budget_holds_for_the_longest_text(ending: str, text: str) -> None:
         assert faults(comment) == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(text=hostile)
 def test_no_text_sends_sequences_to_the_terminal(text: str) -> None:
     shown = io.StringIO()

@@ -195,7 +195,7 @@ def shape(page: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("ending", ["failed_cases", "parity_broken", "paired"])
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(text=hostile)
 def test_no_name_adds_an_element_an_attribute_or_a_script(ending: str, text: str) -> None:
     page = rendered(poisoned(ENDINGS[ending](), text, {}))

@@ -231,7 +231,7 @@ def crowd() -> Comparison:
     return many(120)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(limit=st.integers(min_value=8000, max_value=LIMIT))
 def test_any_limit_cuts_whole_rows(crowd: Comparison, limit: int) -> None:
     comment = render_comment(crowd, marker=MARKER, limit=limit)
