@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from benchmarks.planting import Argued, Change, Keyed, Lined, NotFound, Replaced, Returned
+from benchmarks.planting import Argued, Change, NotFound, Replaced, Returned
 from benchmarks.tables import render
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -126,8 +126,6 @@ def _change(row: Mapping[str, Any]) -> Change:
         "replace": lambda texts: Replaced(within=within, sound=texts[0], broken=texts[1]),
         "argument": lambda texts: Argued(within=within, sound=texts[0], broken=texts[1]),
         "returns": lambda text: Returned(within=within, value=text),
-        "key": lambda path: Keyed(path=tuple(path), broken=row.get("value")),
-        "line": lambda texts: Lined(sound=texts[0], broken=texts[1]),
     }
     keys = [kind for kind in kinds if kind in row]
     if len(keys) != 1:

@@ -1,18 +1,15 @@
 """Takes a guard out of a file: returns the text with one change. Pure.
 
-The place is named by its code and found by parsing. In Python it is a module, class, function or
-method, and in it an expression or a statement, which may be formatted in any way. In YAML it is a
-path of keys and numbers; in other files a line. Code that is no longer there, or is there twice, is
-an error.
+The place is named by its code and found by parsing. It is a module, class, function or method, and
+in it an expression or a statement, which may be formatted in any way. Code that is no longer there,
+or is there twice, is an error.
 """
 
 import ast
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
-
-import yaml
+from typing import Protocol, TypeVar
 
 _Found = TypeVar("_Found")
 
@@ -120,59 +117,6 @@ class Returned:
     def __str__(self) -> str:
         """Name it, and the value that it returns."""
         return f"returns `{self.value}` at once"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Keyed:
-    """Replacement in a YAML file of the value at `path` by `broken`, which is YAML too.
-
-    `None` removes the key.
-    """
-
-    path: tuple[str | int, ...]
-    broken: str | None
-
-    def apply(self, text: str) -> str:
-        """Return the file without it; comments and the rest stay as they are."""
-        key, value = _yaml_node(yaml.compose(text), self.path)
-        if self.broken is None:
-            changed = text[: key.start_mark.index] + text[value.end_mark.index :]
-        else:
-            changed = text[: value.start_mark.index] + self.broken + text[value.end_mark.index :]
-        if yaml.safe_load(changed) == yaml.safe_load(text):
-            raise NotFound(f"{self._where()} is {self.broken} already")
-        return changed
-
-    def _where(self) -> str:
-        return ".".join(map(str, self.path))
-
-    def __str__(self) -> str:
-        """Name it, and its replacement."""
-        return (
-            f"without `{self._where()}`"
-            if self.broken is None
-            else f"`{self._where()}: {self.broken}`"
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lined:
-    """Replacement or removal of one line in any other file; spaces around it don't count."""
-
-    sound: str
-    broken: str
-
-    def apply(self, text: str) -> str:
-        """Return the file without it."""
-        lines = text.splitlines(keepends=True)
-        matches = [index for index, line in enumerate(lines) if line.strip() == self.sound.strip()]
-        index = _only(matches, self.sound, "")
-        lines[index] = lines[index].replace(self.sound.strip(), self.broken) if self.broken else ""
-        return "".join(lines)
-
-    def __str__(self) -> str:
-        """Name it, and its replacement."""
-        return f"`{self.sound}` → `{self.broken}`" if self.broken else f"without `{self.sound}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,23 +304,3 @@ def _written(statements: list[ast.stmt], indent: int) -> str:
         nested = [ast.If(test=ast.Constant(value=True), body=nested, orelse=[])]
     text = "\n".join(ast.unparse(ast.fix_missing_locations(statement)) for statement in nested)
     return "\n".join(text.split("\n")[depth:]).lstrip("\n") + "\n"
-
-
-def _yaml_node(root: Any, path: Sequence[str | int]) -> tuple[Any, Any]:
-    """Return key and value of the last part of a path."""
-    key, value = root, root
-    for part in path:
-        if isinstance(value, yaml.MappingNode):
-            pairs = [pair for pair in value.value if pair[0].value == str(part)]
-        elif (
-            isinstance(value, yaml.SequenceNode)
-            and isinstance(part, int)
-            and part < len(value.value)
-        ):
-            pairs = [(value.value[part], value.value[part])]
-        else:
-            pairs = []
-        if len(pairs) != 1:
-            raise NotFound(f"there is no {'.'.join(map(str, path))}")
-        ((key, value),) = pairs
-    return key, value

@@ -1,10 +1,12 @@
 """Who may import whom, what stays pure, how large things get: read from the source, and shown to see what is planted."""
 
 import ast
+import io
 import re
 import signal
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +29,10 @@ MODULES = {
 }
 MOST_FUNCTION_LINES, MOST_FILE_LINES = 60, 700
 """At 100 columns; at 130, which the code had until then, 550 lines were as much text."""
+MOST_FILE_TOKENS = 3_900
+"""Names, operators and texts of a module, without docstrings, brackets and commas, which depend on
+the layout: as many as the largest module had in 550 lines of 130 columns.
+"""
 FEWEST_LINES = 60
 """A shorter module that a single other one imports is a part of that one."""
 ONE_EACH = "ci_bench.formats."
@@ -378,7 +384,9 @@ def printing(module: str, source: str) -> list[str]:
 def oversized(module: str, source: str) -> list[str]:
     """Files and functions beyond the limits."""
     lines = len(source.splitlines())
+    size = tokens(source)
     found = [f"{module} has {lines} lines"] if lines > MOST_FILE_LINES else []
+    found += [f"{module} has {size} tokens"] if size > MOST_FILE_TOKENS else []
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -386,6 +394,21 @@ def oversized(module: str, source: str) -> list[str]:
                 [f"{module}.{node.name} has {length} lines"] if length > MOST_FUNCTION_LINES else []
             )
     return found
+
+
+def tokens(source: str) -> int:
+    """The size of a module's code, whatever its layout."""
+    texts = {
+        (node.value.lineno, node.value.col_offset)
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    return sum(
+        token.type in {tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP}
+        and token.string not in {",", "(", ")"}
+        and token.start not in texts
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+    )
 
 
 def imported(sources: dict[str, str]) -> dict[str, set[str]]:
@@ -700,6 +723,7 @@ PLANTED = [
         "class A:\n    def f(self):\n" + "        self\n" * 60,
         "ci_bench.cli.f has 61 lines",
     ),
+    (oversized, "ci_bench.cli", "a = 1\n" * 650 + "[a" + ", a" * 3000 + "]", "has 4953 tokens"),
     (undocumented, "ci_bench.cli", "import os", "has no docstring"),
 ]
 

@@ -5,9 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 from benchmarks.guards import KILLED, NOT_SHOWN, SURVIVED, TABLES, main, read
-from benchmarks.planting import Argued, Keyed, Lined, NotFound, Replaced, Returned
+from benchmarks.planting import Argued, NotFound, Replaced, Returned
 
 ROOT = Path(__file__).resolve().parents[2]
 GUARDS = read(TABLES)
@@ -139,47 +138,6 @@ def test_what_is_not_there_or_is_there_twice_is_said(change):
         change.apply(SOURCE)
 
 
-WORKFLOW = "on: # why\n  push:\n    types: [a, b]\n  merge_group:\n\njobs:\n  x:\n    limit: 90 # minutes\n    steps:\n      - run: a\n"
-
-
-@pytest.mark.parametrize(
-    ("change", "changed"),
-    [
-        (Keyed(path=("jobs", "x", "limit"), broken="60"), WORKFLOW.replace("90", "60")),
-        (Keyed(path=("on", "push", "types"), broken="[a]"), WORKFLOW.replace("[a, b]", "[a]")),
-        (
-            Keyed(path=("jobs", "x", "steps", 0, "run"), broken="b"),
-            WORKFLOW.replace("run: a", "run: b"),
-        ),
-        (
-            Keyed(path=("on", "merge_group"), broken=None),
-            WORKFLOW.replace("  merge_group:\n", "\n"),
-        ),
-        (Lined(sound="types: [a, b]", broken="types: []"), WORKFLOW.replace("[a, b]", "[]")),
-        (Lined(sound="merge_group:", broken=""), WORKFLOW.replace("  merge_group:\n", "")),
-    ],
-    ids=str,
-)
-def test_one_place_of_a_workflow_changes_and_comments_stay(change, changed):
-    assert yaml.safe_load(change.apply(WORKFLOW)) == yaml.safe_load(changed)
-    assert change.apply(WORKFLOW).count("#") == 2
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        Keyed(path=("jobs", "y"), broken=None),
-        Keyed(path=("jobs", "x", "steps", 1), broken="b"),
-        Keyed(path=("jobs", "x", "limit"), broken="90"),
-        Lined(sound="types:", broken=""),
-    ],
-    ids=str,
-)
-def test_a_key_or_line_that_is_not_there_is_said(change):
-    with pytest.raises(NotFound):
-        change.apply(WORKFLOW)
-
-
 # The tables
 
 
@@ -213,7 +171,7 @@ def test_every_named_test_is_there():
 
 def test_no_hole_is_listed_twice():
     holes = [(guard.subject, guard.hole) for guard in GUARDS]
-    assert len({*holes}) == len(holes) > 100
+    assert len({*holes}) == len(holes) > 170
 
 
 # The run
