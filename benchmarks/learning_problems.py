@@ -362,7 +362,8 @@ class Model(nn.Module):
         """Return logits [rows, classes]."""
         values = inputs if self.kind == "cnn" else self.embed(inputs)
         if self.recurrent is not None:
-            values, _ = self.recurrent(values)
+            with torch.backends.mkldnn.flags(enabled=False):  # it has no LSTM in lower precisions
+                values, _ = self.recurrent(values)
         last = self.layers(values)
         logits: Tensor = self.factor * self.head(last if self.kind == "cnn" else last.mean(1))
         return logits

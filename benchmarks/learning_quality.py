@@ -341,6 +341,10 @@ def row_of(precision: str, changes: Sequence[Outcome]) -> Mapping[str, str]:
     alone = [outcome for outcome in faults if outcome.alone.holds]
     controls = sorted(outcome.control for outcome in changes)
     blind = Counter(outcome.verdict for outcome in changes)[Parity.INSUFFICIENT_SENSITIVITY]
+    undecided = [
+        sum(not (outcome.verdict.holds or outcome.verdict.broken) for outcome in some)
+        for some in (benign, faults)
+    ]
     return {
         "precision": precision,
         "benign": str(len(benign)),
@@ -348,8 +352,10 @@ def row_of(precision: str, changes: Sequence[Outcome]) -> Mapping[str, str]:
         "refused by the precision": _share(
             sum(outcome.alone.broken for outcome in benign), len(benign)
         ),
+        "benign undecided": str(undecided[0]),
         "faults": str(len(faults)),
         "missed": _share(len(missed), len(faults)),
+        "faults undecided": str(undecided[1]),
         "missed without the fp32 twin": _share(len(alone), len(faults)),
         "insufficient sensitivity": str(blind),
         "control, least / median": (

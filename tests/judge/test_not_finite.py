@@ -115,3 +115,41 @@ def test_what_fails_beyond_the_last_common_step_is_not_told():
     norms = [2 * x for x in curve(60)]
     runs = [replace(run, grad_norm=(*norms, None)) for run in (trace(Role.REFERENCE), candidate())]
     assert "stop being finite" not in only(evidence(runs[0], perturbed(), runs[1])).detail
+
+
+def exploding(step, run):
+    """Return the run without a loss from a step on."""
+    for hole in range(step, 60):
+        run = poisoned(run, hole)
+    return run
+
+
+def beside_an_explosion(run, *, explodes=46):
+    """Return the finding of a run whose reference is finite, and one of two perturbed runs not."""
+    runs = (perturbed(index=0), exploding(explodes, perturbed(index=1)))
+    return only(evidence(trace(Role.REFERENCE), *runs, run))
+
+
+@pytest.mark.parametrize("step", [45, 46, 50, 59])
+def test_a_training_that_rounding_alone_drives_beyond_numbers_blames_the_reference(step):
+    finding = beside_an_explosion(exploding(step, candidate()))
+    assert (finding.verdict, finding.steps) == (Parity.INCONCLUSIVE, step)
+    assert "after rounding, the reference is not finite either (loss at step 46)" in finding.detail
+
+
+@pytest.mark.parametrize("step", [7, 44])
+def test_an_explosion_before_that_of_rounding_fails(step):
+    finding = beside_an_explosion(exploding(step, candidate()))
+    assert (finding.verdict, finding.first_step) == (Parity.NON_FINITE, step)
+
+
+def test_a_candidate_that_stays_finite_is_judged_although_rounding_may_explode():
+    assert beside_an_explosion(candidate(scale=1.1)).verdict is Parity.DIFFERENT_MATH
+
+
+@pytest.mark.parametrize("signal", ["loss", "grad_norm"])
+def test_a_skipped_step_of_a_perturbed_run_is_no_explosion(signal):
+    """A scaler overflows once, and the training goes on; so does one whose last norm overflows."""
+    step = 20 if signal == "loss" else 59
+    runs = (poisoned(perturbed(), step, signal), exploding(59, candidate()))
+    assert only(evidence(trace(Role.REFERENCE), *runs)).verdict is Parity.NON_FINITE

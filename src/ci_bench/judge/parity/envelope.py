@@ -17,10 +17,11 @@ from ci_bench.judge.parity.runs import (
     Twins,
     finite_steps,
     length,
+    perturbed_runs,
     series,
 )
 from ci_bench.judge.wording import count_of, percent
-from ci_bench.records.results import ParityEvidence, Role, Trace
+from ci_bench.records.results import ParityEvidence, Trace
 
 LEAST_STEPS = 10
 LIMIT = 10.0
@@ -215,16 +216,6 @@ def _tells_of_rounding(trace: Trace, reference: Trace) -> bool:
     losses = series(reference, "loss", length(reference))
     last = _last_digits(losses, "loss")
     return trace.start.startswith(ROUNDED) and bool(np.any(last > LIMIT * _ULPS * ulp(losses)))
-
-
-def perturbed_runs(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
-    """Return all perturbed runs of the reference's arm, seed and data, usable or not."""
-    of = (reference.arm, reference.seed, reference.data)
-    return tuple(
-        trace
-        for trace in evidence.traces
-        if trace.role is Role.PERTURBED and (trace.arm, trace.seed, trace.data) == of
-    )
 
 
 def _first_apart(trace: Trace, reference: Trace) -> float:

@@ -17,7 +17,6 @@ from ci_bench.judge.parity.envelope import (
     LIMIT,
     envelope,
     only_repeats,
-    perturbed_runs,
     usable,
     why_unknown,
 )
@@ -28,6 +27,7 @@ from ci_bench.judge.parity.runs import (
     Floats,
     first_of,
     insufficient,
+    perturbed_runs,
     step_name,
     stopped,
 )

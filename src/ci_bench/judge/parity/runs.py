@@ -91,7 +91,7 @@ def match(evidence: ParityEvidence, run: Trace) -> Twins | Stopped:
         return insufficient(f"seed {run.seed} did not start from the same state as the reference")
     if not run.data or run.data != reference.data:
         return insufficient(f"seed {run.seed} did not see the same data as the reference")
-    pair = _finite_part(reference, run)
+    pair = _finite_part(reference, run, _explodes_at(evidence, reference))
     if isinstance(pair, Stopped):
         return pair
     return replace(
@@ -230,10 +230,36 @@ def _holes(trace: Trace, signal: str) -> Iterable[int]:
     yield from (hole.step for hole in trace.non_finite if hole.signal == signal)
 
 
-def _finite_part(reference: Trace, run: Trace) -> Twins | Stopped:
+def perturbed_runs(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, ...]:
+    """Return all perturbed runs of the reference's arm, seed and data, usable or not."""
+    of = (reference.arm, reference.seed, reference.data)
+    return tuple(
+        trace
+        for trace in evidence.traces
+        if trace.role is Role.PERTURBED and (trace.arm, trace.seed, trace.data) == of
+    )
+
+
+def _explodes_at(evidence: ParityEvidence, reference: Trace) -> float:
+    """Return the step from which on some perturbed run has no finite loss; infinity without one.
+
+    A hole that is followed by numbers is no explosion: a loss scaler skips a step.
+    """
+    ends = []
+    for trace in perturbed_runs(evidence, reference):
+        holes, end = set(_holes(trace, "loss")), len(trace.loss)
+        while end - 1 in holes:
+            end -= 1
+        if end < len(trace.loss):
+            ends.append(end)
+    return min(ends, default=math.inf)
+
+
+def _finite_part(reference: Trace, run: Trace, explodes_at: float) -> Twins | Stopped:
     """Return the steps with a number on both sides.
 
-    Only one side without a number is a finding, from the first such step on.
+    Only one side without a number is a finding, from the first such step on: the candidate's, or
+    the reference's if it, or it perturbed (`explodes_at`), has none either.
 
     Rounding may move an overflow by one step. If both runs have equally many holes, or both end in
     one, adjacent holes count as the same.
@@ -251,15 +277,17 @@ def _finite_part(reference: Trace, run: Trace) -> Twins | Stopped:
         step for step in theirs if step < length(run) and not any(step + by in ours for by in reach)
     ]
     if alone and alone[0] <= min(theirs_alone, default=alone[0]):
-        return _candidate_not_finite(run, alone[0], ours[alone[0]])
+        if alone[0] < explodes_at - 1:
+            return _candidate_not_finite(run, alone[0], ours[alone[0]])
+        return _reference_not_finite(
+            f"after rounding, the reference is not finite either (loss at step {explodes_at:g})",
+            alone[0],
+        )
     if theirs_alone:
         first = theirs_alone[0]
-        signal = theirs[first]
-        detail = (
-            f"the reference itself is not finite ({signal} at step {first}): lower the learning"
-            " rate or fix the model"
+        return _reference_not_finite(
+            f"the reference itself is not finite ({theirs[first]} at step {first})", first
         )
-        return Stopped(verdict=Parity.INCONCLUSIVE, detail=detail, steps=first)
     skipped = tuple(step for step in range(steps) if step in ours or step in theirs)
     note = (
         f"both runs are not finite at {_steps(skipped)}, which is not compared" if skipped else ""
@@ -288,6 +316,11 @@ def _without(trace: Trace, skipped: tuple[int, ...], steps: int) -> Trace:
     return replace(
         trace, loss=tuple(trace.loss[step] for step in remaining), grad_norm=norms, non_finite=()
     )
+
+
+def _reference_not_finite(what: str, steps: int) -> Stopped:
+    detail = f"{what}: lower the learning rate or fix the model"
+    return Stopped(verdict=Parity.INCONCLUSIVE, detail=detail, steps=steps)
 
 
 def _candidate_not_finite(run: Trace, step: int, signal: str) -> Stopped:
