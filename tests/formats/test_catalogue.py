@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ci_bench.formats import catalogue, tool_files
+from ci_bench.formats import catalogue, measurements, tool_files
+from ci_bench.formats.exporting import from_reading
 from ci_bench.formats.series import Series, Unreadable
 
 DATA = Path(__file__).parent / "data"
@@ -266,3 +267,22 @@ def test_deep_texts_are_refused_whatever_the_recursion_limit() -> None:
             catalogue.read("[" * 4_000 + "]" * 4_000)
     finally:
         sys.setrecursionlimit(limit)
+
+
+def dynamo_row(name: str, accuracy: str) -> str:
+    return f"dev,name,batch_size,accuracy\ncuda,good,4,pass\ncuda,{name},4,{accuracy}\n"
+
+
+def test_a_reason_of_any_length_is_written_so_that_it_is_read_again() -> None:
+    reading = catalogue.read(dynamo_row("bad", f"fail {'x' * 5000}"), "dynamo-csv")
+    text = measurements.write(from_reading(reading)).text
+    (failed,) = catalogue.read(text, "measurements").failed
+    assert failed.reason == f"fail {'x' * 1994}…"
+
+
+def test_a_name_that_no_document_may_have_is_refused_in_every_form() -> None:
+    (absent,) = catalogue.read(dynamo_row("n", "fail"), "dynamo-csv").failed
+    added = len(absent.benchmark) - 1  # the batch size is part of the name
+    with pytest.raises(Unreadable, match=r"'n{40}'… is a name of 2,001 characters; at most 2,000"):
+        catalogue.read(dynamo_row("n" * (2001 - added), "fail"), "dynamo-csv")
+    assert catalogue.read(dynamo_row("n" * (2000 - added), "fail"), "dynamo-csv").failed

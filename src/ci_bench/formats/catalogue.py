@@ -28,9 +28,9 @@ from ci_bench.formats import (
     vitest,
 )
 from ci_bench.formats.exporting import Export, Written
-from ci_bench.formats.parsing import Node, parse_json
+from ci_bench.formats.parsing import MAX_NAME, Node, parse_json
 from ci_bench.formats.recognising import renamed, with_stable_names
-from ci_bench.formats.series import Reading, Unreadable
+from ci_bench.formats.series import Absent, Reading, Unreadable
 from ci_bench.formats.tool_files import MAX_BYTES
 from ci_bench.formats.unread import PACKED, appearance
 from ci_bench.records.faults import show
@@ -252,6 +252,7 @@ def _checked(reading: Reading) -> Reading:
         entry.benchmark for entry in absent
     ):
         raise Unreadable("a benchmark has no name; give each benchmark its own name")
+    _check_lengths(clean)
     times = Counter((series.benchmark, series.measure) for series in clean.series)
     if twice := next((key for key, count in times.items() if count > 1), None):
         raise Unreadable(
@@ -261,8 +262,26 @@ def _checked(reading: Reading) -> Reading:
     return clean
 
 
+def _check_lengths(reading: Reading) -> None:
+    """Check what JSON limits where it is read, and other texts do not."""
+    texts = [
+        reading.tool,
+        *(
+            text
+            for entry in reading.series
+            for text in (entry.benchmark, entry.measure, entry.unit)
+        ),
+        *(entry.benchmark for entry in (*reading.failed, *reading.skipped)),
+    ]
+    if len(longest := max(texts, key=len)) > MAX_NAME:
+        raise Unreadable(
+            f"{show(longest[:40])}… is a name of {len(longest):,} characters; at most"
+            f" {MAX_NAME:,} are allowed"
+        )
+
+
 def _on_one_line(reading: Reading) -> Reading:
-    """Put names, units, reasons and facts on one line each."""
+    """Put names, units, reasons and facts on one line each; cut reasons that are too long."""
     benchmarks = [entry.benchmark for entry in reading.series] + [
         entry.benchmark for entry in (*reading.failed, *reading.skipped)
     ]
@@ -279,9 +298,14 @@ def _on_one_line(reading: Reading) -> Reading:
             replace(entry, measure=_one_line(entry.measure), unit=_one_line(entry.unit))
             for entry in clean.series
         ),
-        failed=tuple(replace(entry, reason=_one_line(entry.reason)) for entry in clean.failed),
-        skipped=tuple(replace(entry, reason=_one_line(entry.reason)) for entry in clean.skipped),
+        failed=tuple(map(_with_short_reason, clean.failed)),
+        skipped=tuple(map(_with_short_reason, clean.skipped)),
     )
+
+
+def _with_short_reason(entry: Absent) -> Absent:
+    line = _one_line(entry.reason)
+    return replace(entry, reason=line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 1]}…")
 
 
 def _one_line(text: str) -> str:

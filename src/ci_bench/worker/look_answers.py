@@ -39,8 +39,8 @@ def badness(agreement: Agreement) -> tuple[int, float]:
     return ORDER.index(agreement.outcome), agreement.score
 
 
-def puts_off(added_s: float, delay: Delay, reference_delay: Delay) -> bool:
-    """Return whether a pause adds too much (s) to a call.
+def puts_off(delay: Delay, reference_delay: Delay) -> bool:
+    """Return whether a pause adds too much to a call.
 
     It is compared with the call's own time and with the reference's.
     """
@@ -51,8 +51,8 @@ def puts_off(added_s: float, delay: Delay, reference_delay: Delay) -> bool:
     )
     return (
         delay.call_s > 0
-        and 1.0 + added_s / delay.call_s > SLOWER_WHEN_FRESH * usual
-        and added_s > PUT_OFF * reference_delay.call_s
+        and 1.0 + delay.least_s / delay.call_s > SLOWER_WHEN_FRESH * usual
+        and delay.least_s > PUT_OFF * reference_delay.call_s
     )
 
 

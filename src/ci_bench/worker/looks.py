@@ -334,13 +334,11 @@ def fresh_over_known(clock: Clock, program: Program, state: Left | None, *, secr
 class Delay:
     """Times (s) of calls in a row.
 
-    `call_s` is one call. A write before the last one adds `least_s` at least, and usually
-    `usual_s`.
+    `call_s` is one call. A write before the last one adds `least_s` at least.
     """
 
     call_s: float = 0.0
     least_s: float = 0.0
-    usual_s: float = 0.0
 
 
 def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: int) -> Delay:
@@ -348,8 +346,7 @@ def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: 
 
     In half of the rows the write comes before the last call, in the others after it, so its own
     time is in both. A call before each row takes the effects of its preparation. Other work on the
-    machine only adds time, so the quickest rows are compared, and medians. Zeros: the inputs cannot
-    be written.
+    machine only adds time, so the quickest rows are compared. Zeros: the inputs cannot be written.
     """
     every = copies(program)
     calls = (CALLS_IN_A_ROW + 1) * len(every)
@@ -371,12 +368,8 @@ def delayed_call(clock: Clock, program: Program, state: Left | None, *, secret: 
             copy.resume()
     if not times_s[True] or not times_s[False]:
         return Delay()
-    late, undelayed = (sorted(times_s[delays]) for delays in (True, False))
-    added = [
-        (late_s - undelayed_s) / len(every)
-        for late_s, undelayed_s in zip(late, undelayed, strict=True)
-    ]
-    return Delay(call_s=undelayed[0] / calls, least_s=added[0], usual_s=added[ROUNDS // 2])
+    late_s, undelayed_s = (min(times_s[delays]) for delays in (True, False))
+    return Delay(call_s=undelayed_s / calls, least_s=(late_s - undelayed_s) / len(every))
 
 
 def first_over_third(

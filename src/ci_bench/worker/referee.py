@@ -613,7 +613,7 @@ class Referee:
         """Check if a call computes only after a pause, and returns something else in a row.
 
         Such code computes if a write delays its call. The reference is delayed as much. If only
-        most writes are that late, more looks find one that was not. A fresh build puts off as much
+        some writes are that late, more looks find one that was not. A fresh build puts off as much
         as the arm, so nothing follows from it.
         """
         if self.itself:
@@ -623,12 +623,8 @@ class Referee:
             delay, reference_delay = (
                 begin(self.clock, subject) for subject in (program, self.reference)
             )
-            if not puts_off(delay.least_s, delay, reference_delay):
-                return (
-                    self._looked_again(program, secret=secret)
-                    if puts_off(delay.usual_s, delay, reference_delay)
-                    else None
-                )
+            if not puts_off(delay, reference_delay):
+                return self._looked_again(program, secret=secret)
         words = (
             f"a call takes {delay.least_s:.2g} s longer after a short pause than in a row of calls"
             f" ({delay.call_s:.2g} s each)"
