@@ -181,3 +181,19 @@ def test_torch_still_records_the_phases() -> None:
     phases = counter.phases_s()
     assert phases.keys() == {"dynamo", "aot"}
     assert all(0 < seconds < 60 for seconds in phases.values())
+
+
+def test_a_step_of_modules_that_dynamo_leaves_to_eager_is_no_fault_of_the_arm() -> None:
+    torch = pytest.importorskip("torch")
+    counter = CompileCounter()
+    torch.compile(torch.nn.LSTM(4, 4), backend="eager")(torch.randn(3, 2, 4))
+    check = _really_compiled("inductor", counter.read())
+    assert check.outcome is Outcome.UNKNOWN
+    assert "ran uncompiled. Attempted to wrap RNN, GRU, or LSTM" in check.detail
+    both = CompileCounts(
+        graphs=0,
+        graph_breaks=2,
+        recompiles=0,
+        break_reasons={"Attempted to wrap RNN, GRU, or LSTM": 1, "print": 1},
+    )
+    assert _really_compiled("inductor", both).outcome is Outcome.FAIL
