@@ -153,3 +153,44 @@ def test_a_skipped_step_of_a_perturbed_run_is_no_explosion(signal):
     step = 20 if signal == "loss" else 59
     runs = (poisoned(perturbed(), step, signal), exploding(59, candidate()))
     assert only(evidence(trace(Role.REFERENCE), *runs)).verdict is Parity.NON_FINITE
+
+
+GROWTH = (4.0, 17.0, 258.0, 1e12)
+"""Losses on the way to an overflow."""
+
+
+def growing(role, factor=1.0, early=1.0, **fields):
+    """Return a run that only grows from step 45 on, and has no number from step 50 on.
+
+    There it grows by a `factor` more each step; step 20 is off by the factor `early`.
+    """
+    made = trace(role, **fields)
+    grown = [loss * factor**place for place, loss in enumerate(GROWTH)]
+    losses = [*made.loss[:45], 0.5, *grown, *made.loss[50:]]
+    losses[20] *= early
+    return exploding(50, replace(made, loss=tuple(losses)))
+
+
+@pytest.mark.parametrize(
+    ("run", "verdict"),
+    [
+        (growing(Role.CANDIDATE), Parity.BITWISE),
+        (growing(Role.CANDIDATE, factor=3.0), Parity.INCONCLUSIVE),
+        (growing(Role.CANDIDATE, early=1.1), Parity.DIFFERENT_MATH),
+    ],
+)
+def test_rounding_is_multiplied_where_a_loss_only_grows_until_it_overflows(run, verdict):
+    """From there on a deviation says nothing; one before it does."""
+    run = replace(run, arm=candidate().arm)
+    finding = only(evidence(growing(Role.REFERENCE), perturbed(), run))
+    assert finding.verdict is verdict
+    if verdict is Parity.INCONCLUSIVE:
+        assert "its loss only grows from step 45 on" in finding.detail
+
+
+def test_a_loss_that_grows_and_stays_finite_is_judged():
+    losses = (*curve(60)[:46], *GROWTH, *(9.0 for _ in range(10)))
+    apart = (*losses[:47], 50.0, *losses[48:])
+    reference, run = trace(Role.REFERENCE, loss=losses), candidate(loss=apart)
+    finding = only(evidence(reference, replace(perturbed(), loss=losses), run))
+    assert (finding.verdict, finding.first_step) == (Parity.DIFFERENT_MATH, 47)

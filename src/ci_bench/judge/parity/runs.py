@@ -245,14 +245,34 @@ def _explodes_at(evidence: ParityEvidence, reference: Trace) -> float:
 
     A hole that is followed by numbers is no explosion: a loss scaler skips a step.
     """
-    ends = []
-    for trace in perturbed_runs(evidence, reference):
-        holes, end = set(_holes(trace, "loss")), len(trace.loss)
-        while end - 1 in holes:
-            end -= 1
-        if end < len(trace.loss):
-            ends.append(end)
-    return min(ends, default=math.inf)
+    ends = [(_end_of_losses(trace), trace) for trace in perturbed_runs(evidence, reference)]
+    return min((end for end, trace in ends if end < len(trace.loss)), default=math.inf)
+
+
+def _end_of_losses(trace: Trace) -> int:
+    """Return the step from which on there is no finite loss; the length if there is to the end."""
+    holes, end = set(_holes(trace, "loss")), len(trace.loss)
+    while end - 1 in holes:
+        end -= 1
+    return end
+
+
+def overflowing(reference: Trace, step: int) -> Stopped | None:
+    """Return why a deviation at a step says nothing: the loss only grows until it overflows.
+
+    Rounding is multiplied on such a way. `None` if the step is before it, or if there is none.
+    """
+    end = _end_of_losses(reference)
+    if end == len(reference.loss):
+        return None
+    losses = series(reference, "loss", end)
+    while end > 1 and losses[end - 1] > losses[end - 2]:
+        end -= 1
+    if step < end - 1:
+        return None
+    return _reference_not_finite(
+        f"the reference itself is not finite (its loss only grows from step {end - 1} on)", end - 1
+    )
 
 
 def _finite_part(reference: Trace, run: Trace, explodes_at: float) -> Twins | Stopped:

@@ -35,6 +35,7 @@ from ci_bench.judge.parity.runs import (
     insufficient,
     length,
     match,
+    overflowing,
     seed_rule,
     series,
     signals_of,
@@ -111,6 +112,8 @@ def _of_whole_batches(
     steps = min(STEPS, twins.steps, max(map(length, perturbed)))
     scores = tuple(score(twins, perturbed, signal, steps) for signal in _signals(twins))
     finding = _finding(twins, masks, scores, steps)
+    if finding.first_step and (stop := overflowing(twins.reference, finding.first_step)):
+        return stopped(stop, run, masks=masks, tier=Tier.NUMERIC)
     return with_tail(finding, twins, perturbed, steps) if finding.verdict.holds else finding
 
 
