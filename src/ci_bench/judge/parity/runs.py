@@ -243,14 +243,14 @@ def perturbed_runs(evidence: ParityEvidence, reference: Trace) -> tuple[Trace, .
 def _explodes_at(evidence: ParityEvidence, reference: Trace) -> float:
     """Return the step from which on some perturbed run has no finite loss; infinity without one.
 
-    A hole that is followed by numbers is no explosion: a loss scaler skips a step.
+    A hole that numbers follow does not count: a loss scaler skips a step.
     """
     ends = [(_end_of_losses(trace), trace) for trace in perturbed_runs(evidence, reference)]
     return min((end for end, trace in ends if end < len(trace.loss)), default=math.inf)
 
 
 def _end_of_losses(trace: Trace) -> int:
-    """Return the step from which on there is no finite loss; the length if there is to the end."""
+    """Return the step after the last finite loss."""
     holes, end = set(_holes(trace, "loss")), len(trace.loss)
     while end - 1 in holes:
         end -= 1
@@ -260,7 +260,7 @@ def _end_of_losses(trace: Trace) -> int:
 def overflowing(reference: Trace, step: int) -> Stopped | None:
     """Return why a deviation at a step says nothing: the loss only grows until it overflows.
 
-    Rounding is multiplied on such a way. `None` if the step is before it, or if there is none.
+    That growth multiplies rounding. `None` if the step is before it, or the losses end in numbers.
     """
     end = _end_of_losses(reference)
     if end == len(reference.loss):
