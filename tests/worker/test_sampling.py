@@ -181,17 +181,24 @@ def test_an_arm_that_never_became_steady_says_so(monkeypatch, workload, tmp_path
 @pytest.mark.parametrize(
     ("calls", "lasted", "helps"), [(1_000_000, "6", False), (2_000_000, "12", True)]
 )
-def test_short_calls_are_not_told_to_warm_up_longer(calls, lasted, helps) -> None:
+@pytest.mark.parametrize("load", [1.9, 2.1])
+def test_short_calls_are_not_told_to_warm_up_longer(
+    monkeypatch, calls, lasted, helps, load
+) -> None:
     """Forty samples of a second were enough: what ended the warm-up was their number, and the machine is what is not steady."""
     arm = sampling.ResidentArm(
         name="a", program=None, first_call_s=1.0, calls=calls, warmup=(1e-6, 2e-6, 3e-6)
     )
+    monkeypatch.setattr(sampling.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(sampling.os, "cpu_count", lambda: 2)
     detail = sampling._steadiness(arm, limit_s=10.0).detail
     assert detail.startswith(
         f"not steady after {lasted} s of warm-up (3 samples of {calls:,} calls each; load "
     )
     assert ("raise run.warmup_s" in detail) is helps
-    assert detail.endswith("stop other work on this machine")
+    busy = load > 2
+    assert detail.endswith("stop other work on this machine") is busy, "a gate makes load itself"
+    assert detail.endswith("cores)") is not (helps or busy)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ WATCHED_CALLS = 12
 
 The first half shows what still fills up, the second what never ends.
 """
-MORE_CALLS, MORE_CALLS_S = 100, 2.0
+MORE_CALLS, MORE_CALLS_S = 100, 0.5
 """The number of later calls, if they take no longer than this (s).
 
 Memory that they keep is in the peak.

@@ -584,12 +584,11 @@ def _steadiness(arm: ResidentArm, limit_s: float) -> Check:
         )
     lasted_s = sum(arm.warmup) * arm.calls
     each = "" if arm.calls == 1 else f" of {arm.calls:,} calls each"
-    way_out = "raise run.warmup_s or stop" if lasted_s >= MOST_OF_IT * limit_s else "stop"
-    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    detail = (
-        f"not steady after {lasted_s:.2g} s of warm-up ({calls} samples{each}; {load}); {way_out}"
-        " other work on this machine"
-    )
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    ways_out = ["raise run.warmup_s"] if lasted_s >= MOST_OF_IT * limit_s else []
+    ways_out += ["stop other work on this machine"] if load > cores else []
+    ramp = f"{lasted_s:.2g} s of warm-up ({calls} samples{each}; load {load:.1f} on {cores} cores)"
+    detail = "; ".join([f"not steady after {ramp}", *filter(None, [" or ".join(ways_out)])])
     return Check(name="steady", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail)
 
 

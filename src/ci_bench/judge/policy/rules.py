@@ -33,7 +33,7 @@ from ci_bench.records.comparison import (
 from ci_bench.records.config import Policy, Rule, Severity, fits
 from ci_bench.records.metrics import ENGINE, IMPORTED, REPLACED
 from ci_bench.records.outputs import OutputsFinding, Sameness
-from ci_bench.records.results import WITHIN_BUDGET, Outcome, RunState, Status
+from ci_bench.records.results import WITHIN_BUDGET, Check, Outcome, RunState, Status
 
 
 def idle_patterns(cases: Iterable[CaseComparison], policy: Policy) -> Iterator[str]:
@@ -114,8 +114,10 @@ _SHIFT_RULES = {Verdict.REGRESSED: Rule.COMMON_SHIFT, Verdict.INCONCLUSIVE: Rule
 _CHECK_RULES = {Outcome.FAIL: Rule.CHECK_FAILED, Outcome.UNKNOWN: Rule.CHECK_UNKNOWN}
 _OWN_RULES = {"witnessed": Rule.CLOCK_DISAGREES}
 """Names of failures of checks that have their own name."""
-_OF_THE_MACHINE = frozenset({"steady", "undisturbed"})
+_STEADY = "steady"
+_OF_THE_MACHINE = frozenset({_STEADY, "undisturbed"})
 """Checks for a quiet machine; the metrics report what noise leaves undecided."""
+_DECIDED = frozenset({Verdict.IMPROVED, Verdict.UNCHANGED, Verdict.REGRESSED})
 _STATUS_RULES = {Status.SKIPPED: Rule.CASE_SKIPPED, Status.NOT_RUN: Rule.CASE_NOT_RUN}
 
 
@@ -406,7 +408,7 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
                 rule=rule, message=message, case=case.id, suite=case.suite, size=size, rank=rank
             )
     for check in case.checks:
-        if check.informative or (check.name == WITHIN_BUDGET and out_of_budget(case)):
+        if check.informative or _says_nothing_more(check, case):
             continue
         rule_of_check = _CHECK_RULES.get(check.outcome)
         if rule_of_check is Rule.CHECK_FAILED:
@@ -418,6 +420,14 @@ def _of_case(case: CaseComparison, compared: Compared) -> Iterator[Observation]:
         if rule_of_check:
             message = f"{check.name} ({check.arm}): {check.detail}"
             yield Observation(rule=rule_of_check, message=message, case=case.id, suite=case.suite)
+
+
+def _says_nothing_more(check: Check, case: CaseComparison) -> bool:
+    """Return whether other findings say it, or noise kept no metric of the arm undecided."""
+    if check.name == WITHIN_BUDGET:
+        return out_of_budget(case)
+    verdicts = {pair.verdict for pair in case.pairs if pair.arm == check.arm}
+    return check.name == _STEADY and bool(verdicts) and verdicts <= _DECIDED
 
 
 def _reduction(clause: str) -> str:
