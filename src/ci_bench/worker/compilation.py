@@ -33,6 +33,8 @@ class CompileCounts:
     """Number of calls captured in graphs."""
     fallbacks: int = 0
     """Number of frames that dynamo inspected and left to run as they are."""
+    fallback_reasons: Mapping[str, int] = field(default_factory=dict)
+    """Number of times that dynamo met what it does not support, by the reason's first line."""
     cudagraph_skips: int = 0
     """Number of times that inductor did without a CUDA graph."""
     break_places: Mapping[str, str] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class CompileCounter:
             break_reasons=breaks,
             operations=int(stats["calls_captured"]),
             fallbacks=max(int(frames["total"]) - int(frames["ok"]), 0),
+            fallback_reasons=_by_first_line(counters["unimplemented"]),
             cudagraph_skips=int(counters["inductor"]["cudagraph_skips"]),
             break_places=_places(graph_break_reasons),
             recompile_reasons=failed_guards(guard_failures),

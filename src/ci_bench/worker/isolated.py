@@ -209,7 +209,8 @@ def _really_compiled(arm: str, counts: CompileCounts) -> Check:
     places = {reason: f" at {place}" for reason, place in counts.break_places.items()}
     broken = (
         f"{reason}{places.get(reason, '')} ({times}x)"
-        for reason, times in counts.break_reasons.items()
+        for reason, times in {**counts.fallback_reasons, **counts.break_reasons}.items()
+        if reason in counts.break_reasons or counts.graphs == 0
     )
     reasons = "; ".join(
         [*broken, *(f"recompiled: {reason}" for reason in counts.recompile_reasons)]
@@ -222,7 +223,7 @@ def _really_compiled(arm: str, counts: CompileCounts) -> Check:
         detail += f", {counts.fallbacks} frames left to run as they are"
     if counts.graphs == 0:
         detail = "no graph was captured: the step ran uncompiled"
-    left_to_eager = counts.break_reasons.keys() == {_NO_RECURRENCE}
+    left_to_eager = {*counts.break_reasons, *counts.fallback_reasons} == {_NO_RECURRENCE}
     without = Outcome.UNKNOWN if left_to_eager else Outcome.FAIL
     outcome = Outcome.PASS if counts.graphs > 0 else without
     return Check(
