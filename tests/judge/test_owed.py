@@ -6,12 +6,22 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_builders import computed, judged, metric, result, results, sampled
+from judge_builders import computed, judged, launches, metric, result, results, sampled
 
 from ci_bench.judge.owed import other_work, reductions, successor
 from ci_bench.records.comparison import BaselineMode, RunVerdict
 from ci_bench.records.config import Policy, Rule, Severity
-from ci_bench.records.results import Case, Check, Due, Outcome, ParityEvidence, Role, Status, Trace
+from ci_bench.records.results import (
+    Case,
+    Check,
+    Due,
+    Outcome,
+    ParityEvidence,
+    Role,
+    Status,
+    Trace,
+    Unit,
+)
 from ci_bench.report.summary import summary
 
 ARMS = ("eager", "kernel", "jit")
@@ -433,3 +443,38 @@ def test_other_inputs_of_a_function_are_incomparable(suite, code):
     judgement = judged(results(head), results(base), mode=BaselineMode.PAIRED).judgement
     assert judgement.exit_code == code
     assert "inputs differ" in " ".join(one.message for one in judgement.findings)
+
+
+def program(*values, name="work", suite="command", unit=Unit.SECONDS):
+    """A row of a program that reported these values in each of three runs."""
+    return result(metric(launches(*[values] * 3), name=name, unit=unit), id=f"{suite}/a")
+
+
+@pytest.mark.parametrize(
+    ("head", "fewer"),
+    [
+        (program(0.001), True),  # the least of them
+        (program(*[0.001] * 9), True),
+        (program(*[0.001] * 10), False),
+        (program(*[0.001] * 40), False),
+        (program(*[0.0003] * 20), False),  # as many, and faster
+        (program(*[0.003] * 7), False),  # of as long a time
+        (program(*[0.001] * 9, name="other"), False),
+        (program(*[1000.0] * 2, unit=Unit.COUNT), False),
+        (program(*[0.001] * 9, suite="functions"), False),
+    ],
+)
+def test_a_program_owes_as_many_values_as_base_unless_they_take_as_long(head, fewer):
+    base = program(*[0.001] * 20)
+    base = replace(base, case=replace(head.case))
+    clauses = other_work(base, head)
+    assert bool(clauses) is fewer
+    if len(head.metrics[0].launches[0].values) == 1:
+        assert clauses == ("its program reports 1 value of work a run, and base's 20",)
+
+
+def test_fewer_values_fail_a_paired_run():
+    base, head = results(program(*[0.001] * 20)), results(program(0.001))
+    comparison = judged(head, base, mode=BaselineMode.PAIRED)
+    assert comparison.judgement.exit_code == 1
+    assert next(found.rule for found in comparison.judgement.findings) is Rule.CASE_REDUCED

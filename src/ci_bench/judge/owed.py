@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 
 from ci_bench.judge.wording import count_of
 from ci_bench.records.faults import show
-from ci_bench.records.results import Case, CaseResult, Role, Status, Trace
+from ci_bench.records.results import Case, CaseResult, Metric, Role, Status, Trace, Unit
 
 PLACES: Mapping[str, frozenset[str]] = {"functions": frozenset({"file"})}
 """Parameters by suite that locate a case's code: moving a file changes no benchmark."""
@@ -18,6 +18,10 @@ _NAMES = frozenset({"name", "function", "file"})
 """Parameters that a rename changes."""
 OTHER_WORK = "other work than base"
 """Begins each clause about what is computed, and not about what is owed."""
+OWN_PROGRAM = "command"
+"""The suite whose programs report as many values as they like."""
+LEAST_SHARE = 0.5
+"""The share of base's values, and of their sum, of which a program must report one."""
 ALIKE = 0.6
 """Required similarity of names of renamed cases whose parameters differ (`difflib`'s ratio)."""
 _MOST_NAMES = 5
@@ -63,10 +67,13 @@ def other_work(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
     """List what head's case computes from or with that base's does not, which bars comparing them.
 
     One clause each: start weights, inputs, a training's data or length, outputs that are no longer
-    returned, code that returns none. A training that starts elsewhere is judged over seeds instead.
+    returned, code that returns none, values that a program no longer reports. A training that
+    starts elsewhere is judged over seeds instead.
     """
     if base.status is not Status.OK or head.status is not Status.OK:
         return ()
+    if fewer := tuple(_fewer_values(base, head)):
+        return fewer
     if base.parity is not None and head.parity is not None:
         return tuple(_other_training(_trainings(base), _trainings(head)))
     theirs, ours = base.outputs, head.outputs
@@ -89,6 +96,32 @@ def other_work(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
         if subjects and ours.arm == theirs.arm and ours.digest != theirs.digest
         else ()
     )
+
+
+def _fewer_values(base: CaseResult, head: CaseResult) -> Iterator[str]:
+    """Name the times of which a program reports less than half of base's values and duration.
+
+    The least of twenty is not a time like the twenty. A program that measures for a fixed duration
+    has fewer values if it is slower, and the same duration.
+    """
+    if head.case.suite != OWN_PROGRAM:
+        return
+    theirs = {(metric.name, metric.arm): _values_of_launch(metric) for metric in base.metrics}
+    for metric in head.metrics:
+        values, of_base = _values_of_launch(metric), theirs.get((metric.name, metric.arm), ())
+        if metric.unit is not Unit.SECONDS or not values:
+            continue
+        few = len(values) < LEAST_SHARE * len(of_base)
+        if few and sum(values) < LEAST_SHARE * sum(of_base):
+            yield (
+                f"its program reports {count_of(len(values), 'value')} of {metric.name} a run, and"
+                f" base's {len(of_base)}"
+            )
+
+
+def _values_of_launch(metric: Metric) -> tuple[float, ...]:
+    """Return the values of the launch that has most."""
+    return max((launch.values for launch in metric.launches), key=len, default=())
 
 
 def _trainings(row: CaseResult) -> Mapping[int, Trace]:
