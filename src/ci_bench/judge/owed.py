@@ -21,7 +21,7 @@ OTHER_WORK = "other work than base"
 OWN_PROGRAM = "command"
 """The suite whose programs report as many values as they like."""
 LEAST_SHARE = 0.5
-"""The share of base's values, and of their sum, of which a program must report one."""
+"""A program owes this share of base's values, or values of this share of their sum."""
 ALIKE = 0.6
 """Required similarity of names of renamed cases whose parameters differ (`difflib`'s ratio)."""
 _MOST_NAMES = 5
