@@ -13,7 +13,7 @@ from ci_bench.judge.times.stopping import still_open
 from ci_bench.records.comparison import Verdict
 from ci_bench.records.config import Policy, Severity
 from ci_bench.records.config import Rule as PolicyRule
-from ci_bench.records.results import Block, Outcome
+from ci_bench.records.results import Block, Check, Outcome
 
 WHY = "the GPU was throttled (hw_thermal_slowdown)"
 RULE = fixed(4)
@@ -148,3 +148,30 @@ def test_measuring_asks_and_learns_without_them_too():
         )
 
     assert loudest(doubtful) < 0.015 < loudest(unmarked(doubtful))
+
+
+def scattered(metric):
+    """Return a metric whose launches lie 5 % above and below."""
+    factors = (0.95, 1.05)
+    apart = [
+        replace(launch, values=tuple(value * factors[launch.launch % 2] for value in launch.values))
+        for launch in metric.launches
+    ]
+    return replace(metric, launches=tuple(apart))
+
+
+@pytest.mark.parametrize(("arm", "told"), [("eager", False), ("inductor", True)])
+def test_an_arm_that_was_not_steady_is_told_of_where_a_metric_is_undecided(arm, told):
+    """Noise kept nothing of the other arm from being seen."""
+    base, head = simulate(4, cases=1)
+    (row,) = head.cases
+    metrics = tuple(
+        scattered(metric) if metric.arm == "inductor" else metric for metric in row.metrics
+    )
+    check = Check(name="steady", arm=arm, outcome=Outcome.UNKNOWN, detail="not steady")
+    head = replace(head, cases=(replace(row, metrics=metrics, checks=(check,)),))
+    comparison = paired(base, head, calibration=calibrated(), rule=RULE)
+    assert of(comparison, arm="eager").verdict is Verdict.UNCHANGED
+    assert of(comparison, arm="inductor").verdict is Verdict.INCONCLUSIVE
+    rules = {found.rule for found in comparison.judgement.findings}
+    assert (PolicyRule.DISTURBED in rules) is told

@@ -466,7 +466,7 @@ def program(*values, name="work", suite="command", unit=Unit.SECONDS):
 )
 def test_a_program_owes_as_many_values_as_base_unless_they_take_as_long(head, fewer):
     base = program(*[0.001] * 20)
-    base = replace(base, case=replace(head.case))
+    base = replace(base, case=head.case)
     clauses = other_work(base, head)
     assert bool(clauses) is fewer
     if len(head.metrics[0].launches[0].values) == 1:

@@ -7,7 +7,10 @@ from malloc_heap import is_in_heap  # noqa: E402 - only with torch
 
 from ci_bench.records.results import Outcome  # noqa: E402
 from ci_bench.suites.contract import Compiler  # noqa: E402
+from ci_bench.worker import referee as referee_module  # noqa: E402
 from ci_bench.worker.clock import HostClock, Taken  # noqa: E402 - only with torch
+from ci_bench.worker.look_answers import LookAnswer  # noqa: E402
+from ci_bench.worker.looks import Delay  # noqa: E402
 from ci_bench.worker.referee import Referee  # noqa: E402
 
 pytestmark = pytest.mark.engine
@@ -172,6 +175,19 @@ class Partly(Remembering):
         self.seen[key] = self.seen.get(key, 0) + 1
         self.seconds = 1.0 - (self.share if self.seen[key] > self.sightings else 0.0)
         return torch.mm(rows, weight)
+
+
+@pytest.mark.parametrize(("plain_s", "outcome"), [(0.1, Outcome.FAIL), (1.0, Outcome.PASS)])
+def test_an_arm_whose_looks_are_slow_is_looked_at_again_though_no_write_delays_it(
+    monkeypatch, plain_s, outcome
+):
+    """Code that skips calls within microseconds is not slower behind a write that is quicker."""
+    monkeypatch.setattr(referee_module, "delayed_call", lambda *_, **__: Delay(call_s=1.0))
+    stale = LookAnswer.fails("a stale result")
+    monkeypatch.setattr(Referee, "_looked_again", lambda *_, **__: stale)
+    check = refereed(Partly(0.0), clock=Simulated(5, busy=False), plain_s=plain_s)
+    assert check.outcome is outcome
+    assert ("a stale result" in check.detail) is (outcome is Outcome.FAIL)
 
 
 @pytest.mark.parametrize(("share", "sightings"), [(0.2, 1), (0.33, 2)])

@@ -72,8 +72,10 @@ def other_work(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
     """
     if base.status is not Status.OK or head.status is not Status.OK:
         return ()
-    if fewer := tuple(_fewer_values(base, head)):
-        return fewer
+    return _other_computation(base, head) or tuple(_fewer_values(base, head))
+
+
+def _other_computation(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
     if base.parity is not None and head.parity is not None:
         return tuple(_other_training(_trainings(base), _trainings(head)))
     theirs, ours = base.outputs, head.outputs

@@ -206,12 +206,11 @@ def _really_compiled(arm: str, counts: CompileCounts) -> Check:
     Without a single captured graph it was not. That is unknown, not wrong, if the whole step is of
     modules that dynamo leaves to eager.
     """
+    why = counts.break_reasons
+    if counts.graphs == 0:
+        why = {**counts.fallback_reasons, **why}
     places = {reason: f" at {place}" for reason, place in counts.break_places.items()}
-    broken = (
-        f"{reason}{places.get(reason, '')} ({times}x)"
-        for reason, times in {**counts.fallback_reasons, **counts.break_reasons}.items()
-        if reason in counts.break_reasons or counts.graphs == 0
-    )
+    broken = (f"{reason}{places.get(reason, '')} ({times}x)" for reason, times in why.items())
     reasons = "; ".join(
         [*broken, *(f"recompiled: {reason}" for reason in counts.recompile_reasons)]
     )
@@ -223,8 +222,7 @@ def _really_compiled(arm: str, counts: CompileCounts) -> Check:
         detail += f", {counts.fallbacks} frames left to run as they are"
     if counts.graphs == 0:
         detail = "no graph was captured: the step ran uncompiled"
-    left_to_eager = {*counts.break_reasons, *counts.fallback_reasons} == {_NO_RECURRENCE}
-    without = Outcome.UNKNOWN if left_to_eager else Outcome.FAIL
+    without = Outcome.UNKNOWN if why.keys() == {_NO_RECURRENCE} else Outcome.FAIL
     outcome = Outcome.PASS if counts.graphs > 0 else without
     return Check(
         name="compiled", arm=arm, outcome=outcome, detail=f"{detail}. {reasons}".rstrip(". ")[:1000]

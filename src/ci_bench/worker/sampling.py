@@ -587,8 +587,11 @@ def _steadiness(arm: ResidentArm, limit_s: float) -> Check:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     ways_out = ["raise run.warmup_s"] if lasted_s >= MOST_OF_IT * limit_s else []
     ways_out += ["stop other work on this machine"] if load > cores else []
-    ramp = f"{lasted_s:.2g} s of warm-up ({calls} samples{each}; load {load:.1f} on {cores} cores)"
-    detail = "; ".join([f"not steady after {ramp}", *filter(None, [" or ".join(ways_out)])])
+    advice = f"; {' or '.join(ways_out)}" if ways_out else ""
+    detail = (
+        f"not steady after {lasted_s:.2g} s of warm-up ({calls} samples{each}; load {load:.1f} on"
+        f" {cores} cores){advice}"
+    )
     return Check(name="steady", arm=arm.name, outcome=Outcome.UNKNOWN, detail=detail)
 
 

@@ -245,8 +245,12 @@ def _explodes_at(evidence: ParityEvidence, reference: Trace) -> float:
 
     A hole that numbers follow does not count: a loss scaler skips a step.
     """
-    ends = [(_end_of_losses(trace), trace) for trace in perturbed_runs(evidence, reference)]
-    return min((end for end, trace in ends if end < len(trace.loss)), default=math.inf)
+    ends = (
+        end
+        for trace in perturbed_runs(evidence, reference)
+        if (end := _end_of_losses(trace)) < len(trace.loss)
+    )
+    return min(ends, default=math.inf)
 
 
 def _end_of_losses(trace: Trace) -> int:
