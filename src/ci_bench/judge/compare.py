@@ -448,6 +448,11 @@ def _of_arms(evidence: ParityEvidence, reference: str) -> ParityEvidence:
         evidence,
         traces=traces,
         twin=None if evidence.twin is None else _of_arms(evidence.twin, reference),
+        without_dropout=(
+            None
+            if evidence.without_dropout is None
+            else _of_arms(evidence.without_dropout, reference)
+        ),
     )
 
 

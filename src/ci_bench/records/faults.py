@@ -319,8 +319,9 @@ def _origin_faults(path: str, row: CaseResult, parts: int) -> Iterator[Fault]:
 
 
 def _row_faults(path: str, row: CaseResult) -> Iterator[Fault]:
-    twin = row.parity.twin if row.parity else None
-    traces = (*(row.parity.traces if row.parity else ()), *(twin.traces if twin else ()))
+    parity = row.parity
+    sources = (parity, parity.twin, parity.without_dropout) if parity else ()
+    traces = tuple(trace for source in sources if source for trace in source.traces)
     arms = [(f"{path}.case.reference", row.case.reference)]
     arms += [(f"{path}.metrics[{i}].arm", metric.arm) for i, metric in enumerate(row.metrics)]
     arms += [(f"{path}.checks[{i}].arm", check.arm) for i, check in enumerate(row.checks)]

@@ -366,6 +366,11 @@ class ArmMasks:
     """Whether the candidate's dropout masks match the reference's."""
     detail: Text
     """The observation."""
+    unexplained: Text | None = None
+    """Difference that other masks do not explain, over many seeds of one step.
+
+    Empty if they explain everything, `None` if that was not tested.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -392,6 +397,11 @@ class ParityEvidence:
     """Whether the user's program wrote the losses, without perturbed weights (epsilon is 0)."""
     twin: "ParityEvidence | None" = None
     """The first steps of the same trainings in fp32; `None` if none were trained."""
+    without_dropout: "ParityEvidence | None" = None
+    """The same trainings in fp32 without dropout, for candidates whose masks differ.
+
+    `None` if none were trained.
+    """
 
 
 _OF_COMPILER = re.compile(

@@ -9,7 +9,8 @@ import pytest
 
 from ci_bench.records.results import ArmMasks, Masks, Role, Trace
 from ci_bench.suites.training_loss.options import TrainingOptions
-from ci_bench.suites.training_loss.verify import ENVELOPE_STEPS, TrainingVerifier
+from ci_bench.suites.training_loss.recipes import ENVELOPE_STEPS
+from ci_bench.suites.training_loss.verify import TrainingVerifier
 
 WHOLE = 250
 

@@ -6,7 +6,8 @@ from training_loss_builders import context
 from ci_bench.records.results import Role
 from ci_bench.suites.training_loss.corpus import load_rows, prepare_rows
 from ci_bench.suites.training_loss.options import TrainingOptions
-from ci_bench.suites.training_loss.verify import TrainingRecipe, TrainingVerifier
+from ci_bench.suites.training_loss.recipes import TrainingRecipe
+from ci_bench.suites.training_loss.verify import TrainingVerifier
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

@@ -8,8 +8,10 @@ import torch
 from training_loss_builders import start_of_model
 
 from ci_bench.records.results import Masks
-from ci_bench.suites.shared.worker.randomness import seed_everything
+from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_everything
 from ci_bench.suites.training_loss.masks import DRAWS, MaskDraws, compare_masks, take_draws
+from ci_bench.suites.training_loss.network import start_state
+from ci_bench.suites.training_loss.options import Model, TrainingOptions
 from ci_bench.suites.training_loss.training import build_trainee
 
 pytestmark = pytest.mark.engine
@@ -190,3 +192,14 @@ def test_a_large_gradient_is_sampled_evenly():
     trainee = SimpleNamespace(model=SimpleNamespace(parameters=lambda: iter([wide, narrow])))
     found = _sampled_gradient(trainee)
     assert found.tolist() == [*range(0, 10 * MOST, 10), 0, 0, 0]
+
+
+@pytest.mark.parametrize("dropout", [True, False])
+def test_dropout_that_is_off_draws_nothing_wherever_a_layer_keeps_its_share(dropout):
+    model = Model(factory="dropping_models:Layered")
+    options = TrainingOptions(model=model, dropout=dropout, backends=("aot_eager",))
+    start = start_state(options, seed=0)
+    trainee = build_trainee(options, start, device="cpu", candidate=None)
+    before = generator_states()
+    trainee.step({"pixels": torch.zeros(8, 4, 2), "labels": torch.zeros(8, dtype=torch.long)})
+    assert bool(moved(before, generator_states())) is dropout

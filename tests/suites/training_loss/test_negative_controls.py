@@ -30,8 +30,8 @@ from ci_bench.records.results import Masks, Role
 from ci_bench.suites.shared.planning.arms import CompiledArm
 from ci_bench.suites.training_loss.corpus import Rows
 from ci_bench.suites.training_loss.options import Model, TrainingPrecision
+from ci_bench.suites.training_loss.recipes import OTHER_MASK_SEED, TrainingRecipe, record_training
 from ci_bench.suites.training_loss.training import build_trainee
-from ci_bench.suites.training_loss.verify import OTHER_MASK_SEED, TrainingRecipe, record_training
 
 pytestmark = pytest.mark.engine
 
@@ -347,7 +347,7 @@ def compiled_findings(bench, anchors, backend):
         rewind(trainee, state)
         recipe = TrainingRecipe(arm=ARM, role=Role.CANDIDATE, seed=seed)
         yield judged(
-            *anchors(seed), record_training(trainee, recipe, state=state, verifier=bench.verifier())
+            *anchors(seed), record_training(trainee, recipe, state=state, trainer=bench.verifier())
         )
 
 

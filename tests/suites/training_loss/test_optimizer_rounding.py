@@ -14,7 +14,7 @@ from training_loss_builders import context
 from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity
 from ci_bench.suites.shared.worker.optimizers import lost_by_correction
-from ci_bench.suites.training_loss import verify
+from ci_bench.suites.training_loss import recipes
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload
 from ci_bench.suites.training_loss.training import rounded_rates
@@ -51,7 +51,7 @@ def test_a_backend_that_runs_the_graph_as_it_is_is_right_under_adam(tmp_path, op
 def test_without_that_rounding_in_the_perturbed_runs_it_would_be_called_other_math(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(verify, "rounded_rates", lambda *_: None)
+    monkeypatch.setattr(recipes, "rounded_rates", lambda *_: None)
     assert finding(tmp_path, optimizer="Adam", lr=0.01).verdict is Parity.DIFFERENT_MATH
 
 

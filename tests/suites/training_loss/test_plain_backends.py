@@ -16,7 +16,7 @@ from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
 from ci_bench.suites.shared.planning.arms import arm_name
 from ci_bench.suites.shared.worker import randomness
-from ci_bench.suites.training_loss import verify
+from ci_bench.suites.training_loss import recipes
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload
 
@@ -82,7 +82,7 @@ def test_a_step_that_leaves_the_generator_elsewhere_moves_no_other_step(
         if not of_training or place[-1] == 0:
             randomness.seed_step(seed, *place)
 
-    monkeypatch.setattr(verify, "seed_step", once)
+    monkeypatch.setattr(recipes, "seed_step", once)
     _, findings = verified(tmp_path, own("aot_plain"))
     (finding,) = findings.values()
     assert (finding.verdict, finding.first_step) == (Parity.DIFFERENT_MATH, 1)
@@ -127,9 +127,54 @@ def test_other_numbers_of_the_same_kind_are_judged_over_seeds_and_say_why(others
     evidence, findings = others
     finding = findings[f"plain_backends:{backend}"]
     assert (finding.tier, finding.masks) == (Tier.STATISTICAL, Masks.DIFFER)
-    assert finding.verdict in {Parity.EQUIVALENT, Parity.INCONCLUSIVE}, finding.detail
+    assert finding.verdict is Parity.EQUIVALENT, finding.detail
     assert reason in finding.detail
+    assert "100 steps is equal in every bit; a learning rate 1 % off would" in finding.detail
     assert {trace.seed for trace in evidence.traces if trace.arm == finding.arm} == {0, 1}
+
+
+WRONG_WITH_OWN = {
+    "drawing_and_scaled": (Parity.DIFFERENT_MATH, "without dropout, in fp32: loss leaves"),
+    "drawing_and_detached": (Parity.DIFFERENT_MATH, "without dropout, in fp32: gradient norm"),
+    "drawing_and_late": (Parity.DIFFERENT_MATH, "the mean loss of steps 50 to 74 is off by 6 %"),
+    "drawing_and_redrawn": (Parity.DIFFERENT, "its gradients are not those of its loss"),
+    "drawing_and_halving": (Parity.DIFFERENT, "other dropout masks do not explain that over"),
+}
+"""Faults of backends with masks of their own: the verdict, and its reason."""
+
+
+@pytest.fixture(scope="module")
+def wrong_with_own(tmp_path_factory):
+    return verified(
+        tmp_path_factory.mktemp("wrong_with_own"),
+        own(*WRONG_WITH_OWN),
+        num_samples=800,
+        seeds=2,
+        perturbations=1,
+        precision="amp_bf16",
+    )
+
+
+@pytest.mark.parametrize(("backend", "expected"), WRONG_WITH_OWN.items())
+def test_other_masks_hide_no_fault(wrong_with_own, backend, expected):
+    finding = wrong_with_own[1][f"plain_backends:{backend}"]
+    verdict, reason = expected
+    assert (finding.verdict, finding.masks) == (verdict, Masks.DIFFER), finding.detail
+    assert reason in finding.detail
+
+
+def test_a_model_that_draws_more_than_dropout_is_judged_over_seeds_alone(tmp_path):
+    evidence, findings = verified(
+        tmp_path,
+        own("drawing"),
+        num_samples=800,
+        seeds=2,
+        perturbations=1,
+        model={"factory": "dropping_models:Noisy"},
+    )
+    (finding,) = findings.values()
+    assert evidence.without_dropout is None
+    assert finding.verdict is Parity.INCONCLUSIVE, finding.detail
 
 
 def test_other_masks_are_other_in_every_step(others):

@@ -178,7 +178,7 @@ def test_trainings_beyond_dynamos_limit_are_still_compiled(bench):
     """Without a reset, the second training of this test would run eagerly, and be found equal in every bit."""
     from torch._dynamo import config
 
-    from ci_bench.suites.training_loss.verify import TrainingRecipe
+    from ci_bench.suites.training_loss.recipes import TrainingRecipe
 
     verifier = bench.verifier(replace(bench.options, backends=("eager",)))
     with config.patch(recompile_limit=1, fail_on_recompile_limit_hit=True):

@@ -10,8 +10,8 @@ from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
 from ci_bench.suites.training_loss.plan import SUITE
+from ci_bench.suites.training_loss.recipes import OTHER_MASK_SEED
 from ci_bench.suites.training_loss.run import open_workload
-from ci_bench.suites.training_loss.verify import OTHER_MASK_SEED
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -76,7 +76,7 @@ def test_a_backend_with_its_own_random_numbers_is_judged_over_seeds(bench, tmp_p
     trained = sorted((str(trace.role), trace.seed) for trace in evidence.traces)
     roles = (Role.CANDIDATE, Role.OTHER_MASKS, Role.REFERENCE)
     assert trained == sorted(
-        [*((str(role), seed) for role in roles for seed in SEEDS), ("perturbed", 0)]
+        [*((str(role), seed) for role in roles for seed in SEEDS), ("perturbed", 0), ("control", 0)]
     )
     (finding,) = parity_findings(evidence)
     assert (finding.tier, finding.masks) == (Tier.STATISTICAL, Masks.DIFFER)

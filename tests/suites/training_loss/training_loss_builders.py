@@ -16,13 +16,9 @@ from ci_bench.suites.training_loss.corpus import Rows, load_rows, prepare_rows
 from ci_bench.suites.training_loss.model_files import DATA
 from ci_bench.suites.training_loss.network import State, perturbed, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, Model, TrainingOptions
+from ci_bench.suites.training_loss.recipes import MASK_SEED, TrainingRecipe, record_training
 from ci_bench.suites.training_loss.training import Trainee, build_trainee
-from ci_bench.suites.training_loss.verify import (
-    MASK_SEED,
-    TrainingRecipe,
-    TrainingVerifier,
-    record_training,
-)
+from ci_bench.suites.training_loss.verify import TrainingVerifier
 
 ARM = "candidate"
 Change = Callable[[Trainee], Trainee | None]
@@ -127,7 +123,7 @@ def train(
         changed or trainee,
         recipe,
         state=first if role is Role.PERTURBED else state,
-        verifier=verifier,
+        trainer=verifier,
     )
 
 

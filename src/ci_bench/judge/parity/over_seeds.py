@@ -61,23 +61,17 @@ class Question:
 
     `apart` is why steps cannot be compared, `chance` the source of random changes of the final
     loss, `lower` the text for a candidate that ends lower than the reference, if that does not
-    fail.
+    fail. `settled` says how everything but chance was shown to agree, if it was: chance then
+    explains a difference that is not certain.
     """
 
     apart: str
     chance: str
     lower: str = ""
+    settled: str = ""
 
 
 OF_MASKS = Question(apart="dropout masks differ", chance="other dropout masks")
-
-
-def statistical_finding(
-    evidence: ParityEvidence, runs: tuple[Trace, ...], masks: Masks
-) -> ParityFinding:
-    """Judge all runs of a candidate arm with its own masks, one per seed, by `seeds_finding`."""
-    matched = [match(evidence, run) for run in one_per_seed(runs)]
-    return seeds_finding(matched, _other_masks(evidence), runs[0], masks=masks, question=OF_MASKS)
 
 
 def seeds_finding(
@@ -96,7 +90,8 @@ def seeds_finding(
     DIFFERENT if ``|mean f| - t(0.995) se > 0``, EQUIVALENT if ``|mean f| + t(0.95) se < margin``,
     else INCONCLUSIVE. If both hold, the runs are EQUIVALENT: the margin is what matters in
     practice, and a well-measured trifle must not fail. If ending lower does not fail, EQUIVALENT if
-    ``mean f + t(0.95) se < margin``.
+    ``mean f + t(0.95) se < margin``. If everything but chance was shown to agree, EQUIVALENT unless
+    DIFFERENT.
     """
     twins = [pair for pair in matched if isinstance(pair, Twins)]
     problem = _problem(
@@ -174,7 +169,7 @@ def _problem(stops: list[Stopped], twins: list[Twins], reason: str) -> Stopped |
     return None
 
 
-def _other_masks(evidence: ParityEvidence) -> list[Twins]:
+def other_masks(evidence: ParityEvidence) -> list[Twins]:
     """Pair reference runs with other masks with the reference run of their seed."""
     pairs = [match(evidence, run) for run in evidence.traces if run.role is Role.OTHER_MASKS]
     return [pair for pair in pairs if isinstance(pair, Twins)]
@@ -237,6 +232,13 @@ def _ruling(
         return Parity.EQUIVALENT, f"{summary}; {question.lower}" if differs else summary
     if differs and not (question.lower and estimate.mean < 0):
         return Parity.DIFFERENT, f"{summary}, more than {question.chance} explain"
+    if question.settled and not differs:
+        half = 100 * estimate.reach((1 + LEVEL) / 2)
+        low, high = 100 * estimate.mean - half, 100 * estimate.mean + half
+        return Parity.EQUIVALENT, (
+            f"{summary}, {100 * LEVEL:.0f} % interval {low:+.3g} to {high:+.3g} %;"
+            f" {question.settled}"
+        )
     needed_seeds = _seeds_to_decide(estimate, margin, seeds)
     return (
         Parity.INCONCLUSIVE,

@@ -25,7 +25,8 @@ from ci_bench.judge.parity.envelope import (
     why_unknown,
 )
 from ci_bench.judge.parity.logs import log_finding
-from ci_bench.judge.parity.over_seeds import accuracy_parity, starts_finding, statistical_finding
+from ci_bench.judge.parity.other_masks import finding_of_other_masks
+from ci_bench.judge.parity.over_seeds import accuracy_parity, starts_finding
 from ci_bench.judge.parity.resumed import first_apart
 from ci_bench.judge.parity.runs import (
     Floats,
@@ -559,7 +560,7 @@ def _judged(
     if masks is None:
         return _undecided(arm, masks, "whether the dropout masks match was never probed")
     if masks is Masks.DIFFER:
-        return statistical_finding(evidence, runs, masks)
+        return finding_of_other_masks(evidence, runs, numeric_finding)
     findings = [
         _of_seed(numeric_finding(evidence, run, masks), run.seed, len(runs)) for run in runs
     ]

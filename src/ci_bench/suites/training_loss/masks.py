@@ -7,9 +7,11 @@ any way. Both arms take the same step, from the same weights on the same batch, 
 `DRAWS` seeds. If masks match, a seed's effect on the reference's loss and gradients also shows in
 the candidate's, even if the candidate computes something else. If they do not, the candidate must
 at least vary with its draws as the reference does: a backend that drops dropout, or takes one mask
-again and again, has no other masks that would explain a difference.
+again and again, has no other masks that would explain a difference. If masks do differ, more seeds
+show whether they explain all of the difference (`unexplained_by_masks`).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from ci_bench.records.results import ArmMasks, Masks
 from ci_bench.suites.shared.worker.randomness import States, generator_states, moved, seed_step
+from ci_bench.suites.shared.worker.redrawing import Drawn, Redrawing, redraw
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import State
 from ci_bench.suites.training_loss.training import Trainee
@@ -221,3 +224,39 @@ def _sampled_gradient(trainee: Trainee) -> Tensor:
 
 def _answer(arm: str, masks: Masks, detail: str) -> ArmMasks:
     return ArmMasks(arm=arm, masks=masks, detail=detail)
+
+
+def unexplained_by_masks(
+    reference: Trainee, candidate: Trainee, start: State, batch: Batch, *, epsilon: float
+) -> str:
+    """Describe a difference of first steps that other masks do not explain; empty without one.
+
+    `epsilon` is the rounding of the precision. Weights and optimizers of both are used up.
+    """
+    eager = redraw(_redrawing(reference, start, batch), epsilon)
+    return eager.unexplained(_redrawing(candidate, start, batch))
+
+
+def _redrawing(trainee: Trainee, start: State, batch: Batch) -> Redrawing:
+    """Return how a trainee takes its first step, from `start` or with other parameters."""
+    parameters = dict(trainee.model.named_parameters())
+
+    def draw(seed: int, moved: Mapping[str, Tensor]) -> Drawn:
+        trainee.model.load_state_dict(start)
+        with torch.no_grad():
+            for name, value in moved.items():
+                parameters[name].copy_(value)
+        seed_step(seed)
+        loss = trainee.step(batch).detach().cpu()
+        gradients = {
+            name: torch.zeros_like(parameter, device="cpu")
+            if parameter.grad is None
+            else parameter.grad.detach().to("cpu", copy=True)
+            for name, parameter in parameters.items()
+        }
+        of_parameters = {f"gradients.{name}": value for name, value in gradients.items()}
+        return Drawn(
+            results={"loss": loss.reshape(1), **of_parameters}, loss=loss, gradients=gradients
+        )
+
+    return Redrawing(draw=draw, trained={name: start[name] for name in parameters})

@@ -40,6 +40,8 @@ def build_model(options: TrainingOptions, *, seed: int) -> nn.Module:
         for module in built.modules():
             if isinstance(module, DROPOUTS):
                 module.p = 0.0
+            elif isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+                module.dropout = 0.0
     return built
 
 

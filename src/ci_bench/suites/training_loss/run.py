@@ -68,13 +68,14 @@ from ci_bench.suites.training_loss.options import (
     TrainingPrecision,
     parse,
 )
+from ci_bench.suites.training_loss.recipes import TrainingRecipe
 from ci_bench.suites.training_loss.training import (
     FIRST_LOSS_SCALE,
     build_parallel,
     build_trainee,
     check_own_code,
 )
-from ci_bench.suites.training_loss.verify import TrainingRecipe, TrainingVerifier
+from ci_bench.suites.training_loss.verify import TrainingVerifier
 
 AMPERE = 8
 

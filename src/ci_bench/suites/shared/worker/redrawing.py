@@ -28,7 +28,7 @@ SLOPES = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """What a step left: results by name, its loss (`None` without one), gradients by parameter."""
+    """Results of a step by name, its loss (`None` without one), and gradients by parameter."""
 
     results: Left
     loss: Tensor | None
