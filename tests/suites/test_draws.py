@@ -64,6 +64,20 @@ def test_only_what_seeds_move_is_compared():
     assert moved_by_seeds(drawn(0), EPSILON) == ("outputs",)
 
 
+@pytest.mark.parametrize("share", [0.28, 0.31, 0.34, 0.37, 0.4, 0.45])
+def test_a_tensor_at_the_border_of_what_seeds_move_is_no_difference(share):
+    """Its largest distance of two draws lies beyond the border for one program, and below for the other."""
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        moved = 100.0 * math.sqrt(EPSILON) * share * torch.randn(1, generator=generator)
+        return {**dropped(seed), "border": torch.cat([torch.tensor([100.0]), moved])}
+
+    one, other = (drawn(first, work, direction=work(999)) for first in (0, 5000))
+    assert not told_apart(one, other, EPSILON)
+    assert not told_apart(other, one, EPSILON)
+
+
 def test_few_draws_tell_nothing_and_draws_without_spread_have_to_be_equal():
     few = [Draws(direction=dropped(999)) for _ in range(2)]
     few[0].add(dropped(1), dropped(2))
@@ -94,6 +108,16 @@ def test_slopes_may_be_as_far_off_as_the_references_are():
     assert not off_the_slope([1.0, 1.001], [1.0, 1.01])
     assert not off_the_slope([0.9, 1.1], [0.8, 1.2])
     assert "gradients are not those of its loss" in off_the_slope([1.0, 1.001], [0.9, 1.1])
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "wrong"),
+    [(2.0**-53, 0.0021), (2.0**-24, 0.0021), (2.0**-12, 0.0025), (2.0**-9, 0.021)],
+)
+def test_slopes_are_held_to_the_precision(epsilon, wrong):
+    eager = [1.0, 1.00001]
+    assert not off_the_slope(eager, [1 - 0.9 * wrong, 1 + 0.9 * wrong], epsilon)
+    assert off_the_slope(eager, [1 - wrong, 1 + wrong], epsilon)
 
 
 class Dropping(nn.Module):

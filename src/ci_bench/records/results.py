@@ -369,7 +369,8 @@ class ArmMasks:
     unexplained: Text | None = None
     """Difference that other masks do not explain, over many seeds of one step.
 
-    Empty if they explain everything, `None` if that was not tested.
+    Empty if they explain everything, as in ranks that run the reference's own layers; `None` if
+    that was not tested.
     """
 
 

@@ -111,7 +111,8 @@ def seeds_finding(
         if question.lower
         else (abs(drift.mean), margin)
     )
-    if verdict is Parity.EQUIVALENT and growth - drift.reach(_EQUIVALENT_LEVEL) > room:
+    certainty = _DIFFERENT_LEVEL if question.settled else _EQUIVALENT_LEVEL
+    if verdict is Parity.EQUIVALENT and growth - drift.reach(certainty) > room:
         verdict = Parity.INCONCLUSIVE
         detail = (
             f"the difference is still growing, by {percent(drift.mean)} over the run: train longer"

@@ -40,6 +40,8 @@ LEAST_SPREAD, LARGEST_SPREAD = 0.4, 2.5
 
 It is for other numbers of the same kind.
 """
+FARTHEST = 3.0
+"""Up to how many ranges of the losses of `DRAWS` seeds other masks may move one more loss."""
 NOISE = 10.0
 """Seeds matter where they move a step this many times as far as repeating it does."""
 UNREPEATABLE = 1e-3
@@ -175,7 +177,7 @@ def _of_matching(
     spread = float((reference.losses.max() - reference.losses.min()).abs())
     compiled = float((candidate.losses[0] - reference.losses[0]).abs())
     distance = abs(first - expected)
-    if max(0.1 * spread, 2 * compiled) < distance <= spread:
+    if max(0.1 * spread, 2 * compiled) < distance <= FARTHEST * spread:
         return _answer(
             arm,
             Masks.DIFFER,

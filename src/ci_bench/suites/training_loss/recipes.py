@@ -18,6 +18,7 @@ from torch import Tensor
 from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Check, NonFinite, Resumed, Role, Trace
 from ci_bench.suites.contract import Context
+from ci_bench.suites.shared.worker.draws import without_dropout
 from ci_bench.suites.shared.worker.first_calls import read_call, read_start
 from ci_bench.suites.shared.worker.freshness import left_by_training
 from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_step
@@ -67,6 +68,8 @@ class TrainingRecipe:
     """The arm from whose checkpoint it continues; empty if it starts at step 0."""
     twin: bool = False
     """True if it trains in fp32, to back a lower precision."""
+    quiet: bool = False
+    """True if it trains without dropout, to back masks that differ."""
 
     @property
     def saves(self) -> bool:
@@ -91,12 +94,21 @@ class Trainer:
     first: dict[tuple[Role, str, int], FirstCall] = field(default_factory=dict)
     """The first step of each training of the first seed in one process, by role, arm and index."""
     is_twin: bool = False
-    """True if it trains the fp32 twin of a lower precision."""
+    """True if it trains in fp32 what has a lower precision."""
+    is_quiet: bool = False
+    """True if it trains without dropout what has some."""
 
     def in_fp32(self) -> Self:
         """Return the same, training the twin in fp32."""
         options = replace(self.options, precision=TrainingPrecision.FP32, checkpoint=None)
         return replace(self, options=options, test=None, first={}, is_twin=True)
+
+    @contextmanager
+    def without_dropout(self) -> Iterator[Self]:
+        """Yield the same, in fp32 and without dropout."""
+        twin = self.in_fp32()
+        with without_dropout():
+            yield replace(twin, options=replace(twin.options, dropout=False), is_quiet=True)
 
     @property
     def shelf(self) -> Shelf | None:
@@ -110,7 +122,10 @@ class Trainer:
 
     def follow(self, recipe: TrainingRecipe) -> None:
         """Train along by a recipe, in another rank."""
-        if recipe.twin and not self.is_twin:
+        if recipe.quiet and not self.is_quiet:
+            with self.without_dropout() as quiet:
+                quiet.follow(recipe)
+        elif recipe.twin and not self.is_twin:
             self.in_fp32().follow(recipe)
         else:
             self._run(recipe)

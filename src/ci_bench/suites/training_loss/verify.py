@@ -27,7 +27,7 @@ from ci_bench.records.results import (
     Trace,
 )
 from ci_bench.statistics.accuracy import is_certain
-from ci_bench.suites.shared.worker.draws import without_dropout
+from ci_bench.suites.shared.planning.arms import CompiledArm
 from ci_bench.suites.shared.worker.first_calls import held_to, verified
 from ci_bench.suites.training_loss.checkpoints import Shelf
 from ci_bench.suites.training_loss.masks import (
@@ -36,6 +36,7 @@ from ci_bench.suites.training_loss.masks import (
     take_draws,
     unexplained_by_masks,
 )
+from ci_bench.suites.training_loss.network import State, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, TrainingPrecision
 from ci_bench.suites.training_loss.recipes import (
     ENVELOPE_STEPS,
@@ -43,7 +44,7 @@ from ci_bench.suites.training_loss.recipes import (
     Trainer,
     TrainingRecipe,
 )
-from ci_bench.suites.training_loss.training import build_trainee
+from ci_bench.suites.training_loss.training import Trainee, build_trainee
 
 MOST_DETAIL = 1000
 
@@ -96,7 +97,12 @@ class TrainingVerifier(Trainer):
             if arm == REFERENCE_ARM:
                 continue
             masks.append(
-                ArmMasks(arm=arm, masks=Masks.DIFFER if drawn else Masks.NO_DROPOUT, detail=detail)
+                ArmMasks(
+                    arm=arm,
+                    masks=Masks.DIFFER if drawn else Masks.NO_DROPOUT,
+                    detail=detail,
+                    unexplained="" if drawn else None,  # ranks run the reference's own layers
+                )
             )
             traces.append(self._run(TrainingRecipe(arm=arm, role=Role.CANDIDATE, seed=seed)))
             if drawn:
@@ -155,11 +161,9 @@ class TrainingVerifier(Trainer):
             for entry in masks
             if entry.masks is Masks.DIFFER
         ]
-        if not differing or self.options.layouts:
+        if not differing:
             return None
-        in_fp32 = self.in_fp32()
-        quiet = replace(in_fp32, options=replace(in_fp32.options, dropout=False))
-        with without_dropout():
+        with self.without_dropout() as quiet:
             evidence = quiet.train_whole(differing)
         torch.compiler.reset()
         return evidence
@@ -171,11 +175,12 @@ class TrainingVerifier(Trainer):
         """
         if self._drawn():
             return None
-        seed, further = self.options.seed, range(1, 2 * self.options.perturbations)
+        whole = replace(self._short(Role.CANDIDATE), steps=None)
+        further = range(1, 2 * self.options.perturbations)
         recipes = [
-            TrainingRecipe(arm=REFERENCE_ARM, role=Role.REFERENCE, seed=seed),
-            *(TrainingRecipe(arm=entry.arm, role=Role.CANDIDATE, seed=seed) for entry in masks),
-            replace(self._short(Role.PERTURBED), steps=None),
+            replace(whole, role=Role.REFERENCE),
+            *(replace(whole, arm=entry.arm) for entry in masks),
+            replace(whole, role=Role.PERTURBED),
             *(self._short(Role.PERTURBED, index) for index in further),
             self._short(Role.CONTROL),
         ]
@@ -212,7 +217,13 @@ class TrainingVerifier(Trainer):
         """Return a recipe of the reference arm for as many steps as the envelope has."""
         seed, steps = self.options.seed, ENVELOPE_STEPS
         return TrainingRecipe(
-            arm=REFERENCE_ARM, role=role, seed=seed, index=index, steps=steps, twin=self.is_twin
+            arm=REFERENCE_ARM,
+            role=role,
+            seed=seed,
+            index=index,
+            steps=steps,
+            twin=self.is_twin,
+            quiet=self.is_quiet,
         )
 
     def _resumed(self, arms: tuple[str, ...], shelf: Shelf, drawn: tuple[str, ...]) -> list[Trace]:
@@ -424,18 +435,38 @@ class TrainingVerifier(Trainer):
             first_losses = (_first_loss(reference), _first_loss(trace))
             probed = compare_masks(arm, expected, draws, first_losses=first_losses)
             if probed.masks is Masks.DIFFER:
-                eager = build_trainee(
-                    self.options, state, device=self.context.device, candidate=None
-                )
-                unexplained = unexplained_by_masks(
-                    eager,
-                    trainee,
-                    state,
-                    self._first_batch(),
-                    epsilon=self.options.precision.epsilon,
-                )
+                unexplained = self._unexplained(trainee, state)
                 probed = replace(probed, unexplained=unexplained[:MOST_DETAIL])
-            return trace, probed
+        if probed.unexplained == "" and self.options.precision is not TrainingPrecision.FP32:
+            unexplained = self.in_fp32().unexplained(arm)
+            probed = replace(probed, unexplained=unexplained[:MOST_DETAIL])
+        return trace, probed
+
+    def unexplained(self, arm: str) -> str:
+        """Describe how a fresh candidate's first step differs beyond what other masks explain.
+
+        Empty without a difference, and if this model does not train in this precision.
+        """
+        torch.compiler.reset()
+        try:
+            state = start_state(self.options, seed=self.options.seed)
+            candidate = self.options.candidate_of(arm)
+            with self._aligned():
+                return self._unexplained(self._built(state, candidate), state)
+        except (RuntimeError, TypeError, ValueError):  # `fp32_twin` says so
+            return ""
+
+    def _unexplained(self, candidate: Trainee, state: State) -> str:
+        return unexplained_by_masks(
+            self._built(state, None),
+            candidate,
+            state,
+            self._first_batch(),
+            epsilon=self.options.precision.epsilon,
+        )
+
+    def _built(self, state: State, candidate: CompiledArm | None) -> Trainee:
+        return build_trainee(self.options, state, device=self.context.device, candidate=candidate)
 
 
 def _first_loss(trace: Trace) -> float:

@@ -40,6 +40,8 @@ STEP_ALONG = 0.01
 """Step along the gradient to read the loss, as a share of the loss and of the weights."""
 SLOPES_APART, TIMES_REFERENCE = 0.02, 3.0
 """Limits on a median slope's deviation: a share, or a multiple of the reference's."""
+LEAST_APART, ROUNDINGS = 0.002, 10
+"""In fp32 and fp64 the share is `LEAST_APART`, between them and bf16 this many roundings."""
 DROPPING = (
     "dropout",
     "dropout1d",
@@ -51,6 +53,11 @@ DROPPING = (
 """Functions of `torch.nn.functional` that drop units; attention does, too."""
 ATTENTION = functional.scaled_dot_product_attention
 
+WIDER = 2.0
+"""How much wider a tensor has to scatter that only the candidate's seeds seem to move.
+
+Others are moved by both, at the border of what counts.
+"""
 ALIKE = 0.01
 """The share of a spread within which results count as drawn from the same random numbers."""
 
@@ -126,7 +133,10 @@ def told_apart(reference: Draws, candidate: Draws, epsilon: float) -> str:
     Empty if they explain all of them.
     """
     moved = moved_by_seeds(reference, epsilon)
-    if more := sorted({*moved_by_seeds(candidate, epsilon)} - {*moved}):
+    more = sorted({*moved_by_seeds(candidate, epsilon)} - {*moved})
+    if more := [
+        name for name in more if max(candidate.apart[name]) > WIDER * max(reference.apart[name])
+    ]:
         return f"{more[0]} changes with the seed, and eager's does not"
     if repeated := [
         name for name in moved if 2 * _distinct(candidate, name) < _distinct(reference, name)
@@ -248,15 +258,18 @@ def slope_ratio(
     return (loss_at(step) - loss_at(-step)) / (2 * step * square) if step else 1.0
 
 
-def off_the_slope(reference: Sequence[float], candidate: Sequence[float]) -> str:
+def off_the_slope(
+    reference: Sequence[float], candidate: Sequence[float], epsilon: float = math.inf
+) -> str:
     """Describe a fault in a candidate's ratios of slopes; empty without one.
 
-    The reference's ratios set the limit.
+    The reference's ratios set the limit, and so does `epsilon`, the rounding of the precision.
     """
     ours, theirs = (
         statistics.median(abs(ratio - 1) for ratio in each) for each in (reference, candidate)
     )
-    if theirs <= max(SLOPES_APART, TIMES_REFERENCE * ours):
+    least = min(SLOPES_APART, max(LEAST_APART, ROUNDINGS * epsilon))
+    if theirs <= max(least, TIMES_REFERENCE * ours):
         return ""
     return (
         f"its gradients are not those of its loss: slopes are off by {theirs:.2g} (median), eager's"

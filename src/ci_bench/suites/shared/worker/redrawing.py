@@ -110,7 +110,7 @@ class Eager:
         if wrong:
             return wrong
         slopes = (self.redrawing.slopes(), candidate.slopes())
-        return off_the_slope(*slopes) if all(slopes) else ""
+        return off_the_slope(*slopes, self.epsilon) if all(slopes) else ""
 
 
 def redraw(redrawing: Redrawing, epsilon: float) -> Eager:
