@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ci_bench.records.results import Better, Outcome
+from ci_bench.suites.shared.worker.sharing import really_compiled
 from ci_bench.worker import isolated
 from ci_bench.worker.compilation import (
     CompileCounter,
@@ -202,6 +203,9 @@ def test_a_step_of_modules_that_dynamo_leaves_to_eager_is_no_fault_of_the_arm(in
     check = _really_compiled("inductor", counter.read())
     assert check.outcome is Outcome.UNKNOWN
     assert "ran uncompiled. Attempted to wrap RNN, GRU, or LSTM" in check.detail
+    in_rank = really_compiled("ddp+inductor")
+    assert in_rank.outcome is Outcome.UNKNOWN
+    assert "ran uncompiled; Attempted to wrap RNN, GRU, or LSTM" in in_rank.detail
     both = CompileCounts(
         graphs=0,
         graph_breaks=2,

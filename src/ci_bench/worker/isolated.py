@@ -21,6 +21,7 @@ from ci_bench.records.metrics import (
 )
 from ci_bench.records.results import Check, Lane, Launch, Metric, Outcome, Phase
 from ci_bench.suites.contract import Compiler, Context, Evidence, Program, Stage, Workload, no_mark
+from ci_bench.suites.shared.worker.compiling import without_graphs
 from ci_bench.worker.compilation import CompileCounter, CompileCounts
 from ci_bench.worker.compile_workers import end_workers, start_workers
 from ci_bench.worker.fence import close, synchronizer, time_calls, torch_is_loaded
@@ -196,15 +197,10 @@ def _counter(kind: MetricKind, arm: str, value: float, launch: int) -> Metric:
     return kind.of(arm, Launch(launch=launch, values=(value,)), lane=Lane.COUNTERS)
 
 
-_NO_RECURRENCE = "Attempted to wrap RNN, GRU, or LSTM"
-"""Dynamo's reason not to compile these modules, which its `allow_rnn` lifts."""
-
-
 def _really_compiled(arm: str, counts: CompileCounts) -> Check:
     """Check that a candidate was compiled.
 
-    Without a single captured graph it was not. That is unknown, not wrong, if the whole step is of
-    modules that dynamo leaves to eager.
+    Without a single captured graph it was not.
     """
     why = counts.break_reasons
     if counts.graphs == 0:
@@ -222,8 +218,7 @@ def _really_compiled(arm: str, counts: CompileCounts) -> Check:
         detail += f", {counts.fallbacks} frames left to run as they are"
     if counts.graphs == 0:
         detail = "no graph was captured: the step ran uncompiled"
-    without = Outcome.UNKNOWN if why.keys() == {_NO_RECURRENCE} else Outcome.FAIL
-    outcome = Outcome.PASS if counts.graphs > 0 else without
+    outcome = Outcome.PASS if counts.graphs > 0 else without_graphs(why)
     return Check(
         name="compiled", arm=arm, outcome=outcome, detail=f"{detail}. {reasons}".rstrip(". ")[:1000]
     )

@@ -3,10 +3,11 @@
 For workers; loads torch on demand.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ci_bench.records.results import Outcome
 from ci_bench.suites.shared.planning.arms import (
     DEFAULT_MODE,
     INDUCTOR,
@@ -126,6 +127,19 @@ def run_as_captured(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
     """
     run: Callable[..., Any] = graph.forward
     return run
+
+
+NO_RECURRENCE = "Attempted to wrap RNN, GRU, or LSTM"
+"""Dynamo's reason not to compile these modules, which its `allow_rnn` lifts."""
+
+
+def without_graphs(reasons: Iterable[str]) -> Outcome:
+    """Return the outcome of a candidate without a captured graph, for dynamo's `reasons`.
+
+    It is unknown, not wrong, if the whole step is of modules that dynamo leaves to eager.
+    """
+    firsts = {reason.strip().partition("\n")[0] for reason in reasons}
+    return Outcome.UNKNOWN if firsts == {NO_RECURRENCE} else Outcome.FAIL
 
 
 RECOMPILES = 8

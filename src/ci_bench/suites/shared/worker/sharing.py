@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ci_bench.records.results import Check, Outcome
 from ci_bench.suites.contract import Ranks
 from ci_bench.suites.shared.planning.layouts import DDP, FSDP, Layout
+from ci_bench.suites.shared.worker.compiling import without_graphs
 from ci_bench.suites.shared.worker.ddp_modes import optimizing_ddp
 from ci_bench.suites.shared.worker.freshness import State, places, write_state
 from ci_bench.suites.shared.worker.randomness import seed_step
@@ -341,8 +342,10 @@ def really_compiled(arm: str) -> Check:
         int(counters["stats"][name]) for name in ("unique_graphs", "calls_captured")
     )
     if not graphs:
-        detail = "no graph was captured: the step ran uncompiled"
-        return Check(name="compiled", arm=arm, outcome=Outcome.FAIL, detail=detail)
+        reasons = counters["unimplemented"]
+        detail = "; ".join(["no graph was captured: the step ran uncompiled", *reasons])
+        outcome = without_graphs(reasons)
+        return Check(name="compiled", arm=arm, outcome=outcome, detail=detail[:1000])
     return Check(
         name="compiled",
         arm=arm,
