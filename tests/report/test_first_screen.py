@@ -260,6 +260,10 @@ def test_the_next_step_of_open_metrics_is_the_number_of_launches_that_decides_th
     )
     assert f"Raise run.max_launches to {math.ceil(launches)} (run.launches" in next_step(value).text
 
+    budgeted = replace(value.head.run, asked={"budget_s": ("60.0",)})
+    spent = next_step(replace(value, head=replace(value.head, run=budgeted))).text
+    assert f"Raise the budget (--budget, run.budget_s), for {math.ceil(launches)} launch" in spent
+
     hopeless = tuple(
         replace(case, pairs=tuple(replace(pair, needed=None) for pair in case.pairs))
         for case in value.cases

@@ -190,7 +190,13 @@ def _more_launches(comparison: Comparison) -> str:
     machine = f"the machine{_load(comparison.head.environment)}"
     if pairs and not needed:
         return STOP_OTHERS.replace("the machine", machine)
-    allow = f"run.max_launches to {math.ceil(max(needed)):,}" if needed else "run.max_launches"
+    launches = math.ceil(max(needed, default=0))
+    if launches and "budget_s" in comparison.head.run.asked:
+        return (
+            f"Raise the budget (--budget, run.budget_s), for {launches:,} launches, or stop other"
+            f" work on {machine}."
+        )
+    allow = f"run.max_launches to {launches:,}" if needed else "run.max_launches"
     return f"Raise {allow} (run.launches if sampling is fixed), or stop other work on {machine}."
 
 
