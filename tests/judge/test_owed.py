@@ -473,6 +473,22 @@ def test_a_program_owes_as_many_values_as_base_unless_they_take_as_long(head, fe
         assert clauses == ("its program reports 1 value of work a run, and base's 20",)
 
 
+@pytest.mark.parametrize(
+    ("head", "fewer"),
+    [
+        ([1000.0], True),  # the highest rate of them
+        ([1000.0] * 9, True),
+        ([1000.0] * 10, False),
+        ([3000.0] * 20, False),
+        ([300.0] * 7, False),  # slower, for as long a time
+        ([0.0] * 2, False),
+    ],
+)
+def test_a_program_owes_as_many_rates_as_base(head, fewer):
+    base, head = (program(*values, unit=Unit.PER_SECOND) for values in ([1000.0] * 20, head))
+    assert bool(other_work(base, head)) is fewer
+
+
 def test_fewer_values_fail_a_paired_run():
     base, head = results(program(*[0.001] * 20)), results(program(0.001))
     comparison = judged(head, base, mode=BaselineMode.PAIRED)

@@ -101,29 +101,36 @@ def _other_computation(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
 
 
 def _fewer_values(base: CaseResult, head: CaseResult) -> Iterator[str]:
-    """Name the times of which a program reports less than half of base's values and duration.
+    """Name the times and rates of which a program reports less than half of base's values.
 
-    The least of twenty is not a time like the twenty. A program that measures for a fixed duration
-    has fewer values if it is slower, and the same duration.
+    The least of twenty is not a time like the twenty, and the highest rate none like them. A
+    program that measures for a fixed duration has fewer values if it is slower, and the same
+    duration: so half of the duration counts as well.
     """
     if head.case.suite != OWN_PROGRAM:
         return
-    theirs = {(metric.name, metric.arm): _values_of_launch(metric) for metric in base.metrics}
+    theirs = {(metric.name, metric.arm, metric.unit): _durations(metric) for metric in base.metrics}
     for metric in head.metrics:
-        values, of_base = _values_of_launch(metric), theirs.get((metric.name, metric.arm), ())
-        if metric.unit is not Unit.SECONDS or not values:
+        ours = _durations(metric)
+        of_base = theirs.get((metric.name, metric.arm, metric.unit), ())
+        if not ours or len(ours) >= LEAST_SHARE * len(of_base):
             continue
-        few = len(values) < LEAST_SHARE * len(of_base)
-        if few and sum(values) < LEAST_SHARE * sum(of_base):
+        if sum(ours) < LEAST_SHARE * sum(of_base):
             yield (
-                f"its program reports {count_of(len(values), 'value')} of {metric.name} a run, and"
+                f"its program reports {count_of(len(ours), 'value')} of {metric.name} a run, and"
                 f" base's {len(of_base)}"
             )
 
 
-def _values_of_launch(metric: Metric) -> tuple[float, ...]:
-    """Return the values of the launch that has most."""
-    return max((launch.values for launch in metric.launches), key=len, default=())
+def _durations(metric: Metric) -> tuple[float, ...]:
+    """Return the duration behind each value of the launch that has most, up to a factor.
+
+    Empty for metrics that are neither times nor rates.
+    """
+    values = max((launch.values for launch in metric.launches), key=len, default=())
+    if metric.unit is Unit.PER_SECOND:
+        return tuple(1 / value for value in values if value > 0)
+    return values if metric.unit is Unit.SECONDS else ()
 
 
 def _trainings(row: CaseResult) -> Mapping[int, Trace]:
