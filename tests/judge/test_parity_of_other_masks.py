@@ -43,6 +43,13 @@ def test_a_difference_that_chance_explains_is_none_where_everything_else_agrees(
     assert "other masks explain the rest of a step over many seeds" in finding.detail
 
 
+def test_a_final_loss_within_the_margin_says_what_else_was_seen():
+    finding = only(own_masks(statistical((0.0001, -0.0002, 0.0001))))
+    assert finding.verdict is Parity.EQUIVALENT
+    assert finding.detail.count("a learning rate 1 % off would have scored") == 1
+    assert "interval" not in finding.detail
+
+
 @pytest.mark.parametrize(
     "changes",
     [

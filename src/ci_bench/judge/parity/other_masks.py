@@ -50,6 +50,8 @@ def finding_of_other_masks(
     if unexplained:
         detail = f"other dropout masks do not explain that {unexplained}"
         return replace(finding, verdict=Parity.DIFFERENT, detail=detail)
+    if settled and finding.verdict.holds and settled not in finding.detail:
+        return replace(finding, detail=f"{finding.detail}; {settled}")
     return finding
 
 
