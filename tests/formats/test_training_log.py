@@ -142,3 +142,26 @@ def test_lines_that_are_made_to_take_long_do_not(text) -> None:
     with suppress(Unreadable):
         read(text, {}, "log")
     assert time.process_time() - begun < LONGEST_S
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("{'eval_accuracy': 0.81, 'eval_f1': 0.8, 'eval_runtime': 1.2, 'epoch': 1.0}", ("eval_accuracy", "eval_f1")),
+        ("| test | test_acc: 0.81 | took: 3.2 |", ("test_acc",)),
+        ("val/top5=91.2 val/loss=1.2", ("val/top5",)),
+        ("accuracy: 0.81", ()),  # of a training step as well
+        ("eval_steps_per_second: 12.3", ()),
+        ("map_size: 12 test_map_size: 3", ("test_map_size",)),
+    ],
+)  # fmt: skip
+def test_scores_of_evaluations_are_named_for_only_losses_are_compared(line, names):
+    steps = "".join(f"step {step} loss {3 / (step + 1):.4f}\n" for step in range(12))
+    log = read(f"{steps}{line}\n", {})
+    assert log.others == names
+    assert len(log.ranks[0]) == 12
+
+
+def test_a_column_of_scores_is_named():
+    rows = "".join(f"{step},{3 / step:.4f},\n" for step in range(1, 13))
+    assert read(f"step,train_loss,val_acc\n{rows}13,,0.8\n", {}, "csv").others == ("val_acc",)

@@ -28,6 +28,7 @@ from ci_bench.formats.training_tables import (
     flat,
     is_columns,
     is_evaluated,
+    is_score,
     is_table,
     messages_of,
     names_of,
@@ -90,7 +91,7 @@ class Log:
     numbers: tuple[int, ...] = (0,)
     """Numbers of the ranks, in the order of `ranks`."""
     others: tuple[str, ...] = ()
-    """Names of losses that are not read."""
+    """Names of losses that are not read, and of evaluations' scores."""
     loss: str = ""
     """Name of the loss, if it is read because it is the only one; else empty."""
     evaluations: tuple[float, ...] = ()
@@ -155,6 +156,7 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
     if not losses.records:
         raise Unreadable(_no_loss(names_by_field["loss"], text, rows, losses))
     must_say(names, losses.records)
+    losses.others.update(dict.fromkeys(filter(is_score, _names_in(text, rows))))
     return _log(losses)
 
 
