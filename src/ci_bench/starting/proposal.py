@@ -20,7 +20,7 @@ MOST_PATHS, MOST_TRAININGS, MOST_SCRIPTS = 100, 3, 20
 """Entries that are written: the schema's limit, and what a gate can measure in an hour."""
 MINUTES_A_CASE = 1
 """Duration of a gate of one case on two CPU cores, rounded up (docs/internals/measurements.md, A
-new user's first verdict).
+new user's first hour).
 """
 _GPU_RUNNER, _HOSTED = "    runs-on: [self-hosted, gpu]", "    runs-on: ubuntu-24.04"
 _LAST_INPUT = '          timeout_minutes: "35"'
