@@ -81,7 +81,7 @@ LINES = {
     "nested JSON": Form('{{"step": {s}, "train": {{"loss": {x}}}, "val": {{"loss": {v}}}}}', evaluations=12),
     "capitals": Form("{s}\t{x}\t1.5", norm=True, head="Step\tLoss\tGradNorm\n"),
     "notebook": Form("{s}\t{x}\t{v}", evaluations=12, head="Step\tTraining Loss\tValidation Loss\n"),
-    "timm": Form("{s},{x},{v},12.5", "epoch 0", "epoch 11", evaluations=12, head="epoch,train_loss,eval_loss,eval_top1\n"),
+    "timm": Form("{s},{x},{v},12.5", "epoch 0", "epoch 11", evaluations=12, others=("eval_top1",), head="epoch,train_loss,eval_loss,eval_top1\n"),
 }  # fmt: skip
 
 
