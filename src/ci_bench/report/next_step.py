@@ -64,7 +64,8 @@ _BY_RULE: Mapping[Rule, str] = {
         "Repair base, or compare with a commit that works: nothing was compared with it."
     ),
     Rule.LEARNING_UNKNOWN: (
-        "Train base and head on the same data for the same steps, then compare again."
+        "See in the case's row what is missing: base and head need the same data, as many steps,"
+        " and a loss that moves."
     ),
     Rule.OUTPUTS_UNKNOWN: "Give base and head the same weights and inputs, then compare again.",
     Rule.CHECK_UNKNOWN: "See why the check has no answer, in its row, then run the gate again.",

@@ -330,6 +330,8 @@ def training(finding: ParityFinding) -> str:
             return f"identical in every bit over {extent(finding)}"
         case Parity.DIFFERENT_MATH:
             return f"learns differently from {first_step(finding) or 'the start'}, {size}"
+        case Parity.INSUFFICIENT_DATA:
+            return f"{parity(finding)} over {extent(finding)}"
         case _:
             return f"{parity(finding)} over {extent(finding)}, {size}"
 
