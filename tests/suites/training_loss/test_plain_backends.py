@@ -16,7 +16,7 @@ from ci_bench.records.comparison import Parity, Tier
 from ci_bench.records.results import Masks, Role
 from ci_bench.suites.shared.planning.arms import arm_name
 from ci_bench.suites.shared.worker import randomness
-from ci_bench.suites.training_loss import recipes
+from ci_bench.suites.training_loss import recipes, verify
 from ci_bench.suites.training_loss.plan import SUITE
 from ci_bench.suites.training_loss.run import open_workload
 
@@ -188,3 +188,16 @@ def test_other_masks_are_other_in_every_step(others):
         own_masks, loss=(), grad_norm=()
     )
     assert all(one != two for one, two in zip(own_masks.loss, other.loss, strict=True))
+
+
+def test_without_memory_for_two_models_masks_are_not_tested(tmp_path, monkeypatch):
+    def too_large(*_arguments, **_options):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(verify, "unexplained_by_masks", too_large)
+    evidence, findings = verified(
+        tmp_path, own("drawing"), num_samples=800, seeds=2, perturbations=1
+    )
+    assert [entry.unexplained for entry in evidence.masks] == [None]
+    (finding,) = findings.values()
+    assert finding.verdict is Parity.INCONCLUSIVE, finding.detail

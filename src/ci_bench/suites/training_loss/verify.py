@@ -435,35 +435,34 @@ class TrainingVerifier(Trainer):
             first_losses = (_first_loss(reference), _first_loss(trace))
             probed = compare_masks(arm, expected, draws, first_losses=first_losses)
             if probed.masks is Masks.DIFFER:
-                unexplained = self._unexplained(trainee, state)
-                probed = replace(probed, unexplained=unexplained[:MOST_DETAIL])
+                probed = replace(probed, unexplained=self._unexplained(trainee, state))
         if probed.unexplained == "" and self.options.precision is not TrainingPrecision.FP32:
-            unexplained = self.in_fp32().unexplained(arm)
-            probed = replace(probed, unexplained=unexplained[:MOST_DETAIL])
+            probed = replace(probed, unexplained=self.in_fp32().unexplained(arm))
         return trace, probed
 
-    def unexplained(self, arm: str) -> str:
+    def unexplained(self, arm: str) -> str | None:
         """Describe how a fresh candidate's first step differs beyond what other masks explain.
 
-        Empty without a difference, and if this model does not train in this precision.
+        Empty without a difference, `None` if this model does not train in this precision.
         """
         torch.compiler.reset()
         try:
             state = start_state(self.options, seed=self.options.seed)
-            candidate = self.options.candidate_of(arm)
             with self._aligned():
-                return self._unexplained(self._built(state, candidate), state)
-        except (RuntimeError, TypeError, ValueError):  # `fp32_twin` says so
-            return ""
+                candidate = self._built(state, self.options.candidate_of(arm))
+                return self._unexplained(candidate, state)
+        except (RuntimeError, TypeError, ValueError):  # the check `without_dropout` says which
+            return None
 
-    def _unexplained(self, candidate: Trainee, state: State) -> str:
-        return unexplained_by_masks(
-            self._built(state, None),
-            candidate,
-            state,
-            self._first_batch(),
-            epsilon=self.options.precision.epsilon,
-        )
+    def _unexplained(self, candidate: Trainee, state: State) -> str | None:
+        """Do the same for a candidate at hand; `None` if eager finds no memory beside it."""
+        try:
+            eager, batch = self._built(state, None), self._first_batch()
+            epsilon = self.options.precision.epsilon
+            unexplained = unexplained_by_masks(eager, candidate, state, batch, epsilon=epsilon)
+        except torch.OutOfMemoryError:
+            return None
+        return unexplained[:MOST_DETAIL]
 
     def _built(self, state: State, candidate: CompiledArm | None) -> Trainee:
         return build_trainee(self.options, state, device=self.context.device, candidate=candidate)
