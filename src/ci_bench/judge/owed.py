@@ -103,9 +103,8 @@ def _other_computation(base: CaseResult, head: CaseResult) -> tuple[str, ...]:
 def _fewer_values(base: CaseResult, head: CaseResult) -> Iterator[str]:
     """Name the times and rates of which a program reports less than half of base's values.
 
-    The least of twenty is not a time like the twenty, and the highest rate none like them. A
-    program that measures for a fixed duration has fewer values if it is slower, and the same
-    duration: so half of the duration counts as well.
+    The least of twenty times is not like the twenty, nor is the highest of twenty rates. A program
+    that measures for a fixed duration has fewer values if it is slower, and the same duration.
     """
     if head.case.suite != OWN_PROGRAM:
         return

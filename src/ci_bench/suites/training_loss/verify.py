@@ -4,8 +4,7 @@ All start from the same bytes. Judging is done elsewhere (`ci_bench.judge.parity
 from the recorded traces. Envelope runs and the statistical tier: J = `perturbations` eager runs
 from shaken weights; one run with a known fault, to show that it is found; in a lower precision than
 fp32 the same in fp32; if masks differ, `seeds` whole trainings of reference, candidate, and
-reference under other masks, and the same without dropout. How one
-training is done and recorded is in `recipes`.
+reference under other masks, and the same training without dropout. `recipes` trains and records.
 """
 
 import math
