@@ -21,22 +21,39 @@ ACTIONS = {
     "action.yml": "`ci-bench/ci-bench`: measures, on your runner",
     "report/action.yml": "`ci-bench/ci-bench/report`: judges and reports, on a hosted runner",
 }
+HEADINGS = {"inputs": "| input | default | meaning |", "outputs": "| output | meaning |"}
 
 
 def render() -> str:
     """Return the page."""
     parts = [INTRODUCTION]
+    shown: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}}
     for path, title in ACTIONS.items():
         action = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
-        parts += [f"## {title}", "", "| input | default | meaning |", "| --- | --- | --- |"]
-        parts += [
-            f"| `{name}` | {_default(entry)} | {_words(entry)} |"
-            for name, entry in action["inputs"].items()
-        ]
-        parts += ["", "| output | meaning |", "| --- | --- |"]
-        parts += [f"| `{name}` | {_words(entry)} |" for name, entry in action["outputs"].items()]
-        parts.append("")
+        parts += [f"## {title}", ""]
+        for kind, headings in HEADINGS.items():
+            repeated = [
+                name
+                for name, entry in action[kind].items()
+                if name in shown[kind] and _row(name, entry) == _row(name, shown[kind][name])
+            ]
+            if repeated:
+                parts += [
+                    f"These {kind} are as above: {', '.join(map('`{}`'.format, repeated))}.",
+                    "",
+                ]
+            parts += [headings, "| --- " * (headings.count("|") - 1) + "|"]
+            parts += [
+                _row(name, entry) for name, entry in action[kind].items() if name not in repeated
+            ]
+            parts.append("")
+            shown[kind] |= action[kind]
     return "\n".join(parts)
+
+
+def _row(name: str, entry: dict[str, Any]) -> str:
+    cells = [f"`{name}`", *([_default(entry)] if "default" in entry else []), _words(entry)]
+    return f"| {' | '.join(cells)} |"
 
 
 def _default(entry: dict[str, Any]) -> str:
