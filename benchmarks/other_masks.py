@@ -30,7 +30,9 @@ from ci_bench.suites.training_loss.run import open_workload
 FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 STEPS = 120
 RIGHT = ("drawing", "own_generator", "tuning")
-WRONG = tuple(f"drawing_and_{fault}" for fault in ("scaled", "late", "redrawn", "halving"))
+WRONG = tuple(
+    f"drawing_and_{fault}" for fault in ("scaled", "late", "redrawn", "halving", "sharing")
+)
 USED = {
     problem.name: problem for problem in PROBLEMS if problem.dropout and problem.model != "lstm"
 }
@@ -114,12 +116,12 @@ def main() -> None:
     for precision in arguments.precision or ["fp32", "amp_bf16"]:
         counts: dict[str, Counter[str]] = {name: Counter() for name in (*RIGHT, *WRONG)}
         for problem in USED:
-            for name, said in verdicts(problem, precision, arguments.seeds).items():
-                counts[name][said.partition(":")[0]] += 1
-                sys.stderr.write(f"{precision} | {problem} | {name} | {said}\n")
+            for name, verdict in verdicts(problem, precision, arguments.seeds).items():
+                counts[name][verdict.partition(":")[0]] += 1
+                sys.stderr.write(f"{precision} | {problem} | {name} | {verdict}\n")
         for name, count in counts.items():
-            told = ", ".join(f"{verdict} {number}" for verdict, number in sorted(count.items()))
-            lines.append({"precision": precision, "backend": name, "verdicts": told})
+            counted = ", ".join(f"{verdict} {number}" for verdict, number in sorted(count.items()))
+            lines.append({"precision": precision, "backend": name, "verdicts": counted})
     took = f"{len(USED)} problems, {time.monotonic() - begun:.0f} s"
     text = render(f"Backends with dropout masks of their own: {took}", lines)
     publish(text, {"rows": lines}, arguments.json)

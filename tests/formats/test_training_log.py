@@ -151,6 +151,7 @@ def test_lines_that_are_made_to_take_long_do_not(text) -> None:
         ("| test | test_acc: 0.81 | took: 3.2 |", ("test_acc",)),
         ("val/top5=91.2 val/loss=1.2", ("val/top5",)),
         ("accuracy: 0.81", ()),  # of a training step as well
+        ("[12] valid-logloss:0.31", ("valid-logloss",)),
         ("eval_steps_per_second: 12.3", ()),
         ("map_size: 12 test_map_size: 3", ("test_map_size",)),
     ],
@@ -165,3 +166,18 @@ def test_scores_of_evaluations_are_named_for_only_losses_are_compared(line, name
 def test_a_column_of_scores_is_named():
     rows = "".join(f"{step},{3 / step:.4f},\n" for step in range(1, 13))
     assert read(f"step,train_loss,val_acc\n{rows}13,,0.8\n", {}, "csv").others == ("val_acc",)
+
+
+@pytest.mark.parametrize("line", ["Train loss {} {:.4f} Grad Norm 1.5", "loss {}: {:.4f}", "epoch 0 loss {} {:.4f}", "Loss: {} -> {:.4f}"])  # fmt: skip
+@pytest.mark.parametrize(("first", "stride"), [(0, 1), (20_000, 1), (10, 10)])
+def test_a_number_that_counts_steps_is_no_loss(line, first, stride):
+    text = "".join(line.format(first + stride * n, 3 / (n + 1)) + "\n" for n in range(40))
+    with pytest.raises(Unreadable, match="the loss counts"):
+        read(text, {})
+
+
+@pytest.mark.parametrize(
+    "losses", [[7] * 20, [20 - n for n in range(20)], [3, 5, 4, 6, 5, 7, 6, 8, 7]]
+)
+def test_whole_losses_that_do_not_count_are_losses(losses):
+    assert len(read("".join(f"loss {loss}\n" for loss in losses), {}).ranks[0]) == len(losses)

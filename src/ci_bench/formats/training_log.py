@@ -19,7 +19,14 @@ from ci_bench.formats import training_lines
 from ci_bench.formats.series import Unreadable
 from ci_bench.formats.training_lines import AVERAGE, EVALUATION, LogLine, in_milliseconds
 from ci_bench.formats.training_numbers import MILLISECONDS, NotANumber, is_whole, parse_spelled
-from ci_bench.formats.training_steps import LogRecord, Ranks, by_rank, with_steps, without_repeats
+from ci_bench.formats.training_steps import (
+    LogRecord,
+    Ranks,
+    by_rank,
+    counts,
+    with_steps,
+    without_repeats,
+)
 from ci_bench.formats.training_tables import (
     HISTORY,
     Row,
@@ -155,6 +162,11 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
         rows = drawn
     if not losses.records:
         raise Unreadable(_no_loss(names_by_field["loss"], text, rows, losses))
+    if counts([record.loss for record in losses.records]):
+        raise Unreadable(
+            "the loss counts: its values are whole numbers at equal distances; name the real one"
+            " (`losses.loss`)"
+        )
     must_say(names, losses.records)
     losses.others.update(dict.fromkeys(filter(is_score, _names_in(text, rows))))
     return _log(losses)

@@ -5,12 +5,15 @@ by epoch. A counter is believed if no rank has a number twice, but for iteration
 each epoch.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from ci_bench.formats.series import Unreadable
 
 MOST_STEPS = 100_000
+LEAST_COUNTED, MOSTLY = 5, 0.8
 UNIQUE = "label"
 """A counter that restarts in no epoch."""
 
@@ -57,6 +60,18 @@ class LogRecord:
 
 
 Ranks = tuple[tuple[LogRecord, ...], ...]
+
+
+def counts(losses: Sequence[float]) -> bool:
+    """Return whether losses count steps: most are a whole number, and the same distance higher.
+
+    `Train loss 12 2.48` has such a number first.
+    """
+    if len(losses) < LEAST_COUNTED or not all(float(loss).is_integer() for loss in losses):
+        return False
+    distances = Counter(later - loss for loss, later in pairwise(losses))
+    distance, times = distances.most_common(1)[0]
+    return distance > 0 and times >= MOSTLY * (len(losses) - 1)
 
 
 def with_steps(records: Sequence[LogRecord]) -> list[LogRecord]:

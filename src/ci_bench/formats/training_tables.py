@@ -53,7 +53,20 @@ SCORES = frozenset(
             "psnr",
             "ssim",
         ),
-        *("fid", "mse", "rmse", "mae", "r2", "pearson", "spearmanr", "matthews", "score", "reward"),
+        *(
+            "fid",
+            "mse",
+            "rmse",
+            "mae",
+            "r2",
+            "logloss",
+            "mlogloss",
+            "pearson",
+            "spearmanr",
+            "matthews",
+            "score",
+            "reward",
+        ),
     }
 )
 """Words of names of scores that evaluations give besides a loss."""

@@ -138,6 +138,7 @@ WRONG_WITH_OWN = {
     "drawing_and_detached": (Parity.DIFFERENT_MATH, "without dropout, in fp32: gradient norm"),
     "drawing_and_late": (Parity.DIFFERENT_MATH, "the mean loss of steps 50 to 74 is off by 6 %"),
     "drawing_and_redrawn": (Parity.DIFFERENT, "its gradients are not those of its loss"),
+    "drawing_and_sharing": (Parity.DIFFERENT, "other dropout masks do not explain that over"),
     "drawing_and_halving": (Parity.DIFFERENT, "other dropout masks do not explain that over"),
 }
 """Faults of backends with masks of their own: the verdict, and its reason."""

@@ -174,12 +174,12 @@ class TrainingVerifier(Trainer):
         """
         if self._drawn():
             return None
-        whole = replace(self._short(Role.CANDIDATE), steps=None)
+        of_candidate = replace(self._short(Role.CANDIDATE), steps=None)
         further = range(1, 2 * self.options.perturbations)
         recipes = [
-            replace(whole, role=Role.REFERENCE),
-            *(replace(whole, arm=entry.arm) for entry in masks),
-            replace(whole, role=Role.PERTURBED),
+            replace(of_candidate, role=Role.REFERENCE),
+            *(replace(of_candidate, arm=entry.arm) for entry in masks),
+            replace(of_candidate, role=Role.PERTURBED),
             *(self._short(Role.PERTURBED, index) for index in further),
             self._short(Role.CONTROL),
         ]

@@ -44,10 +44,10 @@ class Redrawing:
     trained: Mapping[str, Tensor]
     """The start's trained parameters by name, on the host."""
 
-    def collect(self, first_seed: int, direction: Left) -> Draws:
-        """Collect as many draws as the test over seeds takes."""
+    def collect(self, first_seed: int, direction: Left, seeds: int) -> Draws:
+        """Collect the draws of so many seeds."""
         draws = Draws(direction=direction)
-        for seed in range(first_seed, first_seed + SEEDS, 2):
+        for seed in range(first_seed, first_seed + seeds, 2):
             draws.add(self.draw(seed, {}).results, self.draw(seed + 1, {}).results)
         return draws
 
@@ -92,6 +92,8 @@ class Eager:
     draws: Draws
     epsilon: float
     """The rounding of the format that the programs compute in."""
+    seeds: int
+    """Number of draws."""
 
     def draws_alike(self, candidate: Redrawing) -> bool:
         """Return true if most tensors that seeds move are the same in both from one seed.
@@ -105,17 +107,16 @@ class Eager:
 
     def unexplained(self, candidate: Redrawing) -> str:
         """Describe a difference that other random numbers do not explain; empty without one."""
-        direction = self.draws.direction
-        wrong = told_apart(self.draws, candidate.collect(OF_CANDIDATE, direction), self.epsilon)
+        theirs = candidate.collect(OF_CANDIDATE, self.draws.direction, self.seeds)
+        wrong = told_apart(self.draws, theirs, self.epsilon)
         if wrong:
             return wrong
         slopes = (self.redrawing.slopes(), candidate.slopes())
         return off_the_slope(*slopes, self.epsilon) if all(slopes) else ""
 
 
-def redraw(redrawing: Redrawing, epsilon: float) -> Eager:
+def redraw(redrawing: Redrawing, epsilon: float, seeds: int = SEEDS) -> Eager:
     """Draw the reference's steps."""
     direction = redrawing.draw(OF_REFERENCE - 1, {}).results
-    return Eager(
-        redrawing=redrawing, draws=redrawing.collect(OF_REFERENCE, direction), epsilon=epsilon
-    )
+    draws = redrawing.collect(OF_REFERENCE, direction, seeds)
+    return Eager(redrawing=redrawing, draws=draws, epsilon=epsilon, seeds=seeds)
