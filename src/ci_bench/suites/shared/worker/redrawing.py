@@ -45,7 +45,7 @@ class Redrawing:
     """The start's trained parameters by name, on the host."""
 
     def collect(self, first_seed: int, direction: Left, seeds: int) -> Draws:
-        """Collect the draws of so many seeds."""
+        """Collect the draws of `seeds` seeds."""
         draws = Draws(direction=direction)
         for seed in range(first_seed, first_seed + seeds, 2):
             draws.add(self.draw(seed, {}).results, self.draw(seed + 1, {}).results)
