@@ -454,7 +454,7 @@ class TrainingVerifier(Trainer):
             return None
 
     def _unexplained(self, candidate: Trainee, state: State) -> str | None:
-        """Do the same for a candidate at hand; `None` if there is no memory for eager as well."""
+        """Do the same for a built candidate; `None` if memory does not suffice for eager, too."""
         try:
             eager, batch = self._built(state, None), self._first_batch()
             epsilon = self.options.precision.epsilon
