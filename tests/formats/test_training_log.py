@@ -181,3 +181,8 @@ def test_a_number_that_counts_steps_is_no_loss(line, first, stride):
 )
 def test_whole_losses_that_do_not_count_are_losses(losses):
     assert len(read("".join(f"loss {loss}\n" for loss in losses), {}).ranks[0]) == len(losses)
+
+
+def test_a_loss_that_the_user_names_may_count():
+    text = "".join(f"loss {n} {3 / (n + 1):.4f}\n" for n in range(40))
+    assert len(read(text, {"loss": "loss"}).ranks[0]) == 40

@@ -162,7 +162,7 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
         rows = drawn
     if not losses.records:
         raise Unreadable(_no_loss(names_by_field["loss"], text, rows, losses))
-    if counts([record.loss for record in losses.records]):
+    if "loss" not in names and counts([record.loss for record in losses.records]):
         raise Unreadable(
             "the loss counts: its values are whole numbers at equal distances; name the real one"
             " (`losses.loss`)"

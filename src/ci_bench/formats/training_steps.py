@@ -63,7 +63,7 @@ Ranks = tuple[tuple[LogRecord, ...], ...]
 
 
 def counts(losses: Sequence[float]) -> bool:
-    """Return whether losses count steps: most are a whole number, and the same distance higher.
+    """Return whether losses count steps: whole numbers, most by the same distance above the last.
 
     `Train loss 12 2.48` has such a number first.
     """

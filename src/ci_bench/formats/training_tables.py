@@ -26,48 +26,9 @@ NAMED = ("step", "loss")
 OF_EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
 """Words of names that belong to evaluations."""
 SCORES = frozenset(
-    {
-        *("acc", "accuracy", "top1", "top5", "f1", "precision", "recall", "auc", "auroc", "mcc"),
-        *(
-            "bleu",
-            "sacrebleu",
-            "chrf",
-            "rouge",
-            "rouge1",
-            "rouge2",
-            "rougel",
-            "meteor",
-            "wer",
-            "cer",
-        ),
-        *(
-            "ppl",
-            "perplexity",
-            "bpb",
-            "exact",
-            "map",
-            "map50",
-            "iou",
-            "miou",
-            "dice",
-            "psnr",
-            "ssim",
-        ),
-        *(
-            "fid",
-            "mse",
-            "rmse",
-            "mae",
-            "r2",
-            "logloss",
-            "mlogloss",
-            "pearson",
-            "spearmanr",
-            "matthews",
-            "score",
-            "reward",
-        ),
-    }
+    "acc accuracy top1 top5 f1 precision recall auc auroc mcc bleu sacrebleu chrf rouge rouge1 rouge2"
+    " rougel meteor wer cer ppl perplexity bpb exact map map50 iou miou dice psnr ssim fid mse rmse"
+    " mae r2 logloss mlogloss pearson spearmanr matthews score reward".split()
 )
 """Words of names of scores that evaluations give besides a loss."""
 _MESSAGES = ("message", "msg", "event", "text")
