@@ -25,10 +25,10 @@ NAMED = ("step", "loss")
 """The names of two columns that have none."""
 OF_EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
 """Words of names that belong to evaluations."""
-SCORES = frozenset(
-    "acc accuracy top1 top5 f1 precision recall auc auroc mcc bleu sacrebleu chrf rouge rouge1 rouge2"
-    " rougel meteor wer cer ppl perplexity bpb exact map map50 iou miou dice psnr ssim fid mse rmse"
-    " mae r2 logloss mlogloss pearson spearmanr matthews score reward".split()
+SCORE = re.compile(
+    "acc|accuracy|top1|top5|f1|precision|recall|auc|auroc|mcc|bleu|sacrebleu|chrf|rouge|rouge1"
+    "|rouge2|rougel|meteor|wer|cer|ppl|perplexity|bpb|exact|map|map50|iou|miou|dice|psnr|ssim|fid"
+    "|mse|rmse|mae|r2|logloss|mlogloss|pearson|spearmanr|matthews|score|reward"
 )
 """Words of names of scores that evaluations give besides a loss."""
 _MESSAGES = ("message", "msg", "event", "text")
@@ -231,7 +231,7 @@ def is_evaluated(name: str) -> bool:
 def is_score(name: str) -> bool:
     """Return whether a name is that of an evaluation's score, such as ``eval_accuracy``."""
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
-    return bool(words & SCORES) and bool(words & OF_EVALUATION)
+    return any(map(SCORE.fullmatch, words)) and bool(words & OF_EVALUATION)
 
 
 @lru_cache(maxsize=MOST_NAMES)
