@@ -31,7 +31,17 @@ FIXTURES = Path(__file__).resolve().parent.parent / "tests" / "fixtures"
 STEPS = 120
 RIGHT = ("drawing", "own_generator", "tuning")
 WRONG = tuple(
-    f"drawing_and_{fault}" for fault in ("scaled", "late", "redrawn", "halving", "sharing")
+    f"drawing_and_{fault}"
+    for fault in (
+        "scaled",
+        "late",
+        "redrawn",
+        "halving",
+        "sharing",
+        "doubling",
+        "keeping",
+        "attending",
+    )
 )
 USED = {
     problem.name: problem for problem in PROBLEMS if problem.dropout and problem.model != "lstm"

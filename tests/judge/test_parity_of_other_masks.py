@@ -13,7 +13,9 @@ TOO_FEW = {"shifts": (0.02, -0.02, 0.004), "nulls": (0.02, -0.02)}
 """What three seeds leave undecided."""
 
 
-def own_masks(evidence=None, *, run=None, unexplained="", controlled=True, arm="inductor"):
+def own_masks(
+    evidence=None, *, run=None, unexplained="", controlled=True, arm="inductor", **tested
+):
     """Undecided evidence, with a training without dropout: the reference's losses unless `run` has others."""
     evidence = evidence or statistical(**TOO_FEW)
     reference = trace(Role.REFERENCE)
@@ -23,7 +25,13 @@ def own_masks(evidence=None, *, run=None, unexplained="", controlled=True, arm="
     return replace(
         evidence,
         masks=(
-            ArmMasks(arm="inductor", masks=Masks.DIFFER, detail="own", unexplained=unexplained),
+            ArmMasks(
+                arm="inductor",
+                masks=Masks.DIFFER,
+                detail="own",
+                unexplained=unexplained,
+                **{"places": 3, **tested},
+            ),
         ),
         without_dropout=rest,
     )
@@ -40,7 +48,24 @@ def test_a_difference_that_chance_explains_is_none_where_everything_else_agrees(
     assert "95 % interval" in finding.detail
     assert "without dropout, in fp32, every loss" in finding.detail
     assert "a learning rate 1 % off would have scored" in finding.detail
-    assert "other masks explain the rest of a step over many seeds" in finding.detail
+    assert "other masks explain the rest of a step over many seeds; dropout" in finding.detail
+    assert "missing in the least visible of its places (3) would have shown" in finding.detail
+
+
+def test_ranks_run_eager_s_layers_and_need_no_control_of_masks():
+    finding = only(own_masks(places=0))
+    assert finding.verdict is Parity.EQUIVALENT
+    assert "would have shown" not in finding.detail
+
+
+def test_dropout_that_could_be_missing_unseen_decides_nothing():
+    finding = only(own_masks(unseen="attention"))
+    assert finding.verdict is Parity.INCONCLUSIVE
+    assert "would not show dropout missing in attention" in finding.detail
+    assert "`dropout: false`" in finding.detail
+    near = only(own_masks(statistical((0.0001, -0.0002, 0.0001)), unseen="attention"))
+    assert near.verdict is Parity.EQUIVALENT
+    assert "explain the rest" not in near.detail
 
 
 def test_a_final_loss_within_the_margin_says_what_else_was_seen():

@@ -12,12 +12,22 @@ from torch.nn import functional  # noqa: E402
 from ci_bench.suites.shared.worker.draws import (  # noqa: E402
     SEEDS,
     Draws,
-    drop_nothing,
     moved_by_seeds,
     off_the_slope,
     slope_ratio,
     told_apart,
+)
+from ci_bench.suites.shared.worker.dropping import (  # noqa: E402
+    Kind,
+    drop_nothing,
+    leaving_out,
     without_dropout,
+)
+from ci_bench.suites.shared.worker.redrawing import (  # noqa: E402
+    Control,
+    Drawn,
+    Redrawing,
+    redraw,
 )
 
 pytestmark = pytest.mark.engine
@@ -45,6 +55,13 @@ def drawn(first_seed, work=dropped, direction=None):
 def test_the_same_work_under_other_seeds_is_told_apart_once_in_ten_thousand():
     reference = [drawn(10_000 * run) for run in range(12)]
     assert not [one for one in reference for other in reference if told_apart(one, other, EPSILON)]
+
+
+def test_fewer_seeds_alone_tell_nothing_apart():
+    few = Draws(direction=dropped(999))
+    for seed in range(5000, 5000 + SEEDS // 4, 2):
+        few.add(dropped(seed), dropped(seed + 1))
+    assert not told_apart(drawn(0), few, EPSILON)
 
 
 @pytest.mark.parametrize(("work", "words"), [
@@ -147,3 +164,86 @@ def test_without_dropout_nothing_is_dropped_and_afterwards_all_is_as_it_was():
         assert torch.equal(model(rows), model(rows))
     assert {name: getattr(functional, name) for name in before} == before
     assert not torch.equal(model(rows), model(rows))
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_without_the_other_kinds_one_kind_still_drops(kind):
+    model, rows = Dropping(), torch.randn(2, 3, 4)
+    alone = {
+        Kind.RECURRENT: lambda: model.recurrent(rows)[0],
+        Kind.LAYER: lambda: model.drop(rows),
+        Kind.ATTENTION: lambda: functional.scaled_dot_product_attention(rows, rows, rows, dropout_p=0.5),
+    }  # fmt: skip
+    with without_dropout(keeping=kind):
+        if kind is not Kind.RECURRENT:
+            drop_nothing(model)
+        still = [other for other, run in alone.items() if torch.equal(run(), run())]
+    assert still == [other for other in alone if other is not kind]
+
+
+def test_one_place_is_left_out_and_the_others_draw_as_before():
+    model, rows = Dropping(), torch.randn(2, 3, 4)
+
+    def out(place):
+        torch.manual_seed(0)
+        with leaving_out(model, place) as passed:
+            return model(rows), dict(passed)
+
+    usual, passed = out(None)
+    assert passed == {Kind.RECURRENT: 1, Kind.LAYER: 3, Kind.ATTENTION: 1}
+    places = [(kind, number) for kind, count in passed.items() for number in range(count)]
+    outs = [out(place)[0] for place in places]
+    assert not any(torch.equal(usual, other) for other in outs)
+    torch.manual_seed(0)
+    assert torch.equal(model(rows), usual), "afterwards all is as it was"
+    last = outs[places.index((Kind.LAYER, 2))]  # the one on the outputs
+    assert torch.allclose(usual, torch.where(usual == 0, usual, 2 * last))
+    model.eval()
+    with leaving_out(model, None) as passed:
+        model(rows)
+    assert passed == {Kind.LAYER: 1, Kind.ATTENTION: 1}, "modules drop nothing outside training"
+
+
+class Drowned(nn.Module):
+    """Two places of dropout, and attention's: `small` times what each of the other two adds."""
+
+    def __init__(self, small):
+        super().__init__()
+        self.into, self.small = nn.Linear(12, 8, bias=False), small
+        self.first, self.second = nn.Dropout(0.5), nn.Dropout(0.5)
+
+    def forward(self, rows):
+        rows = self.into(rows)
+        attended = functional.scaled_dot_product_attention(rows, rows, rows, dropout_p=0.5)
+        return (self.first(rows) + self.small * (self.second(rows) + 4 * attended)).square().mean()
+
+
+def eager_steps(model):
+    rows = torch.randn(16, 12, generator=torch.Generator().manual_seed(0))
+
+    def draw(seed, moved):
+        torch.manual_seed(seed)
+        model.zero_grad()
+        loss = model(rows)
+        loss.backward()
+        gradients = {"into": model.into.weight.grad.clone()}
+        return Drawn(results={"loss": loss.detach().reshape(1), **gradients}, loss=loss.detach(), gradients=gradients)  # fmt: skip
+
+    return Redrawing(draw=draw, trained={}, module=model)
+
+
+def test_a_control_sees_that_dropout_is_missing_anywhere():
+    control = redraw(eager_steps(Drowned(1.0)), EPSILON, 128).control()
+    assert control == Control(places=3, kinds=(Kind.ATTENTION, Kind.LAYER), unseen=())
+
+
+def test_a_place_that_another_drowns_is_not_seen():
+    control = redraw(eager_steps(Drowned(1e-3)), EPSILON, 128).control()
+    assert control.unseen == (Kind.ATTENTION, Kind.LAYER)
+    with without_dropout(keeping=Kind.ATTENTION):
+        alone = redraw(eager_steps(Drowned(1e-3)), EPSILON, 128).control()
+    assert alone == Control(places=1, kinds=(Kind.ATTENTION,), unseen=())
+
+
+def test_a_place_whose_result_nobody_takes_is_no_place():
+    assert redraw(eager_steps(Drowned(0.0)), EPSILON, 32).control().places == 1

@@ -372,6 +372,13 @@ class ArmMasks:
     Empty if they explain everything, as in ranks that run the reference's own layers; `None` if
     that was not tested.
     """
+    places: Count = 0
+    """Number of places where a step drops units and that test would see them kept.
+
+    0 in ranks, and if that was not tested.
+    """
+    unseen: Text = ""
+    """The kinds of dropout that could be missing somewhere without that test seeing it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,7 +51,16 @@ def test_a_plain_backend_is_right_in_inference(backend):
 
 
 @pytest.mark.parametrize(
-    "backend", ["same_mask", "two_masks", "redrawn", "no_dropout", "half_dropout"]
+    "backend",
+    [
+        "same_mask",
+        "two_masks",
+        "redrawn",
+        "no_dropout",
+        "half_dropout",
+        "drawing_and_doubling",
+        "drawing_and_keeping",
+    ],
 )
 def test_wrong_masks_fail(backend):
     check = accuracy(**dropping(backend))
@@ -62,7 +71,8 @@ def test_wrong_masks_fail(backend):
 def test_a_backend_with_its_own_masks_is_right(backend):
     check = accuracy(**dropping(backend))
     assert (check.outcome, word(check)) == (Outcome.PASS, "pass"), check.detail
-    assert "is indistinguishable from eager over 32 seeds" in check.detail
+    assert "is indistinguishable from eager over 128 seeds" in check.detail
+    assert "missing in the least visible of its places (3) would have shown" in check.detail
 
 
 @pytest.mark.parametrize("backend", ["drawing_and_scaled", "drawing_and_detached"])
@@ -82,3 +92,9 @@ def test_a_timed_program_begins_from_its_seed_whatever_was_drawn_before():
         program.step(lambda: None)
         losses.append(float(program._result[0]))
     assert losses[0] == losses[1]
+
+
+def test_dropout_that_is_missing_in_attention_alone_is_seen():
+    check = accuracy(**dropping("drawing_and_attending"))
+    assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy"), check.detail
+    assert "do not explain that with dropout in attention alone" in check.detail

@@ -13,7 +13,7 @@ from training_loss_builders import context
 
 from ci_bench.judge.parity.verdict import parity_findings
 from ci_bench.records.comparison import Parity, Tier
-from ci_bench.records.results import Masks, Role
+from ci_bench.records.results import ArmMasks, Masks, Role
 from ci_bench.suites.shared.planning.arms import arm_name
 from ci_bench.suites.shared.worker import randomness
 from ci_bench.suites.training_loss import recipes, verify
@@ -162,6 +162,40 @@ def test_other_masks_hide_no_fault(wrong_with_own, backend, expected):
     verdict, reason = expected
     assert (finding.verdict, finding.masks) == (verdict, Masks.DIFFER), finding.detail
     assert reason in finding.detail
+
+
+MISSING = {
+    "drawing": ("", 3),
+    "drawing_and_keeping": ("over", 0),
+    "drawing_and_doubling": ("over", 0),
+    "drawing_and_attending": ("with dropout in attention alone, loss takes 1 values", 0),
+}
+"""What one step under many seeds shows: how a difference begins, and places that it would see."""
+
+
+@pytest.fixture(scope="module")
+def masks(tmp_path_factory):
+    (case,) = SUITE.plan({**ENTRY, "backend": own(*MISSING)})
+    workload = open_workload(case, context(tmp_path_factory.mktemp("masks")))
+    workload.prepare()
+    verifier = workload.verifier()
+
+    def tested(name):
+        arm = f"plain_backends:{name}"
+        probed = ArmMasks(arm=arm, masks=Masks.DIFFER, detail="others")
+        return verifier.with_masks_tested(probed, verifier.masks_tested(arm))
+
+    return tested
+
+
+@pytest.mark.parametrize(("backend", "expected"), MISSING.items())
+def test_dropout_that_is_missing_in_one_place_is_seen(masks, backend, expected):
+    """Attention's is drowned by that of the layers, and is looked at alone."""
+    words, places = expected
+    tested = masks(backend)
+    assert tested.unexplained is not None
+    assert tested.unexplained[: len(words) or None] == words
+    assert (tested.places, tested.unseen) == (places, "")
 
 
 def test_a_model_that_draws_more_than_dropout_is_judged_over_seeds_alone(tmp_path):

@@ -15,9 +15,14 @@ from ci_bench.judge.parity.over_seeds import OF_MASKS, one_per_seed, other_masks
 from ci_bench.judge.parity.runs import match
 from ci_bench.judge.parity.sensitivity import Judge, backed
 from ci_bench.records.comparison import Parity, ParityFinding
-from ci_bench.records.results import Masks, ParityEvidence, Role, Trace
+from ci_bench.records.results import ArmMasks, Masks, ParityEvidence, Role, Trace
 
 EXPLAINED = "other masks explain the rest of a step over many seeds"
+SEEN = "dropout missing in the least visible of its places ({}) would have shown"
+UNSEEN = (
+    "one step over many seeds would not show dropout missing in {}, so it proves nothing: `dropout:"
+    " false` compares every step"
+)
 
 
 def finding_of_other_masks(
@@ -29,12 +34,8 @@ def finding_of_other_masks(
     """
     arm = runs[0].arm
     still = _without_dropout(evidence, arm, judge)
-    unexplained = next((entry.unexplained for entry in evidence.masks if entry.arm == arm), None)
-    settled = (
-        f"without dropout, in fp32, {still.detail}; {EXPLAINED}"
-        if still is not None and still.verdict.holds and unexplained == ""
-        else ""
-    )
+    masks = next((entry for entry in evidence.masks if entry.arm == arm), None)
+    settled = _settled(still, masks)
     finding = seeds_finding(
         [match(evidence, run) for run in one_per_seed(tuple(runs))],
         other_masks(evidence),
@@ -47,12 +48,27 @@ def finding_of_other_masks(
     if still is not None and still.verdict.broken:
         detail = f"without dropout, in fp32: {still.detail}"
         return replace(still, masks=Masks.DIFFER, detail=detail)
-    if unexplained:
-        detail = f"other dropout masks do not explain that {unexplained}"
+    if masks is not None and masks.unexplained:
+        detail = f"other dropout masks do not explain that {masks.unexplained}"
         return replace(finding, verdict=Parity.DIFFERENT, detail=detail)
     if settled and finding.verdict.holds and settled not in finding.detail:
         return replace(finding, detail=f"{finding.detail}; {settled}")
+    if masks is not None and masks.unseen and finding.verdict is Parity.INCONCLUSIVE:
+        return replace(finding, detail=f"{finding.detail}; {UNSEEN.format(masks.unseen)}")
     return finding
+
+
+def _settled(still: ParityFinding | None, masks: ArmMasks | None) -> str:
+    """Say how everything but chance was shown to agree; empty if it was not.
+
+    Ranks run the reference's own layers, so their masks need no test, and no control of it.
+    """
+    if still is None or not still.verdict.holds:
+        return ""
+    if masks is None or masks.unexplained != "" or masks.unseen:
+        return ""
+    sensitivity = f"; {SEEN.format(masks.places)}" if masks.places else ""
+    return f"without dropout, in fp32, {still.detail}; {EXPLAINED}{sensitivity}"
 
 
 def _without_dropout(evidence: ParityEvidence, arm: str, judge: Judge) -> ParityFinding | None:

@@ -27,7 +27,7 @@ from ci_bench.suites.contract import Claim, Computed, Context, Evidence, Unsuppo
 from ci_bench.suites.shared.planning.arms import CompiledArm, Experiment
 from ci_bench.suites.shared.worker.coverage import coverage_of
 from ci_bench.suites.shared.worker.digests import digest, digests, plain_parts
-from ci_bench.suites.shared.worker.draws import without_dropout
+from ci_bench.suites.shared.worker.dropping import without_dropout
 from ci_bench.suites.shared.worker.experiments import Package
 from ci_bench.suites.shared.worker.first_calls import held_to, read_call, verified
 from ci_bench.suites.shared.worker.later_calls import with_later_calls

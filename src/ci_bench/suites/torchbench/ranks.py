@@ -20,7 +20,7 @@ from ci_bench.suites.shared.planning.arms import CompiledArm
 from ci_bench.suites.shared.planning.layouts import Layout
 from ci_bench.suites.shared.worker.batch_parts import BatchPart, FoundParts, Together, combined
 from ci_bench.suites.shared.worker.ddp_modes import optimizing_ddp
-from ci_bench.suites.shared.worker.draws import drop_nothing, without_dropout
+from ci_bench.suites.shared.worker.dropping import drop_nothing, without_dropout
 from ci_bench.suites.shared.worker.freshness import (
     BUFFERS,
     OPTIMIZER,

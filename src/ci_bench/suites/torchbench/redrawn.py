@@ -3,8 +3,8 @@
 A candidate may be right although it disagrees step by step on a model that draws random numbers. It
 is right under three conditions. Most tensors that seeds move are not eager's own (its masks are
 others). Without dropout it agrees by the rule of numbers. Over seeds it is indistinguishable from
-eager (`suites.shared.worker.draws`). A model that cannot run without random numbers is unknown,
-never passed.
+eager (`suites.shared.worker.draws`), and would not be with dropout missing in one place. A model
+that cannot run without random numbers is unknown, never passed.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +16,15 @@ from torch import Tensor
 
 from ci_bench.records.results import Outcome
 from ci_bench.suites.shared.planning.arms import CompiledArm
-from ci_bench.suites.shared.worker.draws import SEEDS, drop_nothing, without_dropout
-from ci_bench.suites.shared.worker.redrawing import Drawn, Redrawing, redraw
+from ci_bench.suites.shared.worker.dropping import Kind, drop_nothing, without_dropout
+from ci_bench.suites.shared.worker.redrawing import (
+    FEW_SEEDS,
+    MANY_SEEDS,
+    Drawn,
+    Redrawing,
+    Tested,
+    redraw,
+)
 from ci_bench.suites.torchbench.program import Ready
 from ci_bench.suites.torchbench.snapshot import Snapshot
 from ci_bench.suites.torchbench.status import Word
@@ -33,7 +40,11 @@ def _redrawing(witness: VerifyWitness, ready: Ready, start: Start) -> Redrawing:
         snapshot = witness.draw(ready, there, seed)
         return Drawn(results=tensors_of(snapshot), loss=snapshot.loss, gradients=snapshot.gradients)
 
-    return Redrawing(draw=draw, trained={name: start.parameters[name] for name in start.trained})
+    return Redrawing(
+        draw=draw,
+        trained={name: start.parameters[name] for name in start.trained},
+        module=ready.module,
+    )
 
 
 def tensors_of(snapshot: Snapshot) -> dict[str, Tensor]:
@@ -55,27 +66,52 @@ def judged_over_seeds(
     since these explain nothing then.
     """
     start = judge.reference.starts[0]
-    eager = redraw(
-        _redrawing(witness, witness.build(candidate=None), start), witness.options.precision.epsilon
-    )
+    epsilon = witness.options.precision.epsilon
+    redrawing = _redrawing(witness, witness.build(candidate=None), start)
     candidate = _redrawing(witness, build(witness), start)
-    if eager.draws_alike(candidate):
+    if redraw(redrawing, epsilon, FEW_SEEDS).draws_alike(candidate):
         return failed
     still = _without_dropout(witness, judge, build)
     if still.outcome is not Outcome.PASS:
         return still
-    wrong = eager.unexplained(candidate)
+    tested = redraw(redrawing, epsilon, MANY_SEEDS).test(candidate)
+    wrong, unseen = tested.with_each_alone(partial(_alone, witness, start, build))
     if wrong:
         detail = (
             f"{Word.FAIL_ACCURACY}: it draws other random numbers than eager, and these do not"
             f" explain that {wrong}"
         )
         return replace(failed, detail=detail)
+    if unseen or tested.control is None or not tested.control.places:
+        detail = (
+            f"{Word.PASS}: it draws other random numbers than eager, and {MANY_SEEDS} seeds would"
+            f" not show {f'dropout missing in {unseen}' if unseen else 'what is no dropout'}"
+        )
+        return ArmAnswer(outcome=Outcome.UNKNOWN, word=Word.PASS, detail=detail, score=0.0)
     detail = (
         f"{still.detail}, without dropout; with dropout, it is indistinguishable from eager over"
-        f" {SEEDS} seeds, of other masks"
+        f" {MANY_SEEDS} seeds, of other masks; dropout missing in the least visible of its"
+        f" places ({tested.control.places}) would have shown"
     )
     return replace(still, detail=detail)
+
+
+def _alone(
+    witness: VerifyWitness, start: Start, build: Callable[[VerifyWitness], Ready], kind: Kind
+) -> Tested:
+    """Test a fresh candidate with dropout of one kind alone."""
+    torch.compiler.reset()
+    with without_dropout(keeping=kind):
+        quiet = (
+            witness
+            if kind is Kind.RECURRENT
+            else replace(witness, build=partial(build_quiet, witness.build))
+        )
+        redrawing = _redrawing(quiet, quiet.build(candidate=None), start)
+        eager = redraw(redrawing, witness.options.precision.epsilon, MANY_SEEDS)
+        tested = eager.test(_redrawing(quiet, build(quiet), start))
+    torch.compiler.reset()
+    return tested
 
 
 def _without_dropout(

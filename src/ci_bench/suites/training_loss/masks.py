@@ -8,7 +8,7 @@ any way. Both arms take the same step, from the same weights on the same batch, 
 the candidate's, even if the candidate computes something else. If they do not, the candidate must
 at least vary with its draws as the reference does: a backend that drops dropout, or takes one mask
 again and again, has no other masks that would explain a difference. If masks do differ, more seeds
-show whether they explain all of the difference (`unexplained_by_masks`).
+show whether they explain all of the difference (`compare_first_steps`).
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ci_bench.records.results import ArmMasks, Masks
 from ci_bench.suites.shared.worker.randomness import States, generator_states, moved, seed_step
-from ci_bench.suites.shared.worker.redrawing import Drawn, Redrawing, redraw
+from ci_bench.suites.shared.worker.redrawing import MANY_SEEDS, Drawn, Redrawing, Tested, redraw
 from ci_bench.suites.training_loss.corpus import Batch
 from ci_bench.suites.training_loss.network import State
 from ci_bench.suites.training_loss.training import Trainee
@@ -39,11 +39,6 @@ LEAST_SPREAD, LARGEST_SPREAD = 0.4, 2.5
 """Allowed spread of the candidate's draws, relative to the reference's.
 
 It is for other numbers of the same kind.
-"""
-MANY_SEEDS = 128
-"""Seeds of `unexplained_by_masks`.
-
-With 32 a mask that all rows share, or dropout twice in one of two places, was found once in ten.
 """
 FARTHEST = 3.0
 """Up to how many ranges of the losses of `DRAWS` seeds other masks may move one more loss."""
@@ -233,15 +228,21 @@ def _answer(arm: str, masks: Masks, detail: str) -> ArmMasks:
     return ArmMasks(arm=arm, masks=masks, detail=detail)
 
 
-def unexplained_by_masks(
-    reference: Trainee, candidate: Trainee, start: State, batch: Batch, *, epsilon: float
-) -> str:
-    """Describe a difference of first steps that other masks do not explain; empty without one.
+def compare_first_steps(
+    reference: Trainee,
+    candidate: Trainee,
+    start: State,
+    batch: Batch,
+    *,
+    epsilon: float,
+    controlled: bool,
+) -> Tested:
+    """Test if other masks explain how the first steps of both differ.
 
     `epsilon` is the rounding of the precision. Weights and optimizers of both are used up.
     """
     eager = redraw(_redrawing(reference, start, batch), epsilon, MANY_SEEDS)
-    return eager.unexplained(_redrawing(candidate, start, batch))
+    return eager.test(_redrawing(candidate, start, batch), controlled=controlled)
 
 
 def _redrawing(trainee: Trainee, start: State, batch: Batch) -> Redrawing:
@@ -266,4 +267,5 @@ def _redrawing(trainee: Trainee, start: State, batch: Batch) -> Redrawing:
             results={"loss": loss.reshape(1), **of_parameters}, loss=loss, gradients=gradients
         )
 
-    return Redrawing(draw=draw, trained={name: start[name] for name in parameters})
+    trained = {name: start[name] for name in parameters}
+    return Redrawing(draw=draw, trained=trained, module=trainee.model)

@@ -18,7 +18,7 @@ from torch import Tensor
 from ci_bench.records.first_calls import FirstCall
 from ci_bench.records.results import Check, NonFinite, Resumed, Role, Trace
 from ci_bench.suites.contract import Context
-from ci_bench.suites.shared.worker.draws import without_dropout
+from ci_bench.suites.shared.worker.dropping import without_dropout
 from ci_bench.suites.shared.worker.first_calls import read_call, read_start
 from ci_bench.suites.shared.worker.freshness import left_by_training
 from ci_bench.suites.shared.worker.randomness import generator_states, moved, seed_step

@@ -121,7 +121,7 @@ class TrainingWorkload:
 
     def follow(self, order: Mapping[str, Any]) -> None:
         """Train along by the recipe of `order`, in a rank other than the first."""
-        self._verifier().follow(
+        self.verifier().follow(
             TrainingRecipe(**{**order["train"], "role": Role(order["train"]["role"])})
         )
 
@@ -151,7 +151,7 @@ class TrainingWorkload:
 
     def verify(self, arms: tuple[str, ...]) -> Evidence:
         """Train every arm, step by step."""
-        verifier = self._verifier()
+        verifier = self.verifier()
         parity, facts = (
             verifier.gather(arms),
             {
@@ -166,13 +166,14 @@ class TrainingWorkload:
 
     def train_over_seeds(self, arms: tuple[str, ...]) -> Evidence:
         """Train the reference arm, the one of `arms`, over seeds."""
-        return Evidence(parity=self._verifier().over_seeds(*arms))
+        return Evidence(parity=self.verifier().over_seeds(*arms))
 
     def train_perturbed(self, _arms: tuple[str, ...]) -> Evidence:
         """Train the perturbed references that verifying left out."""
-        return Evidence(parity=self._verifier().further_envelope())
+        return Evidence(parity=self.verifier().further_envelope())
 
-    def _verifier(self) -> TrainingVerifier:
+    def verifier(self) -> TrainingVerifier:
+        """Return what trains for verification."""
         test = self._rows("test") if self._options.evaluation else None
         return TrainingVerifier(
             options=self._options, context=self._context, train=self._rows("train"), test=test

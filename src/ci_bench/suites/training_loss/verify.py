@@ -10,6 +10,7 @@ reference under other masks, and the same training without dropout. `recipes` tr
 import math
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,13 +28,15 @@ from ci_bench.records.results import (
 )
 from ci_bench.statistics.accuracy import is_certain
 from ci_bench.suites.shared.planning.arms import CompiledArm
+from ci_bench.suites.shared.worker.dropping import Kind, drop_nothing, without_dropout
 from ci_bench.suites.shared.worker.first_calls import held_to, verified
+from ci_bench.suites.shared.worker.redrawing import Tested
 from ci_bench.suites.training_loss.checkpoints import Shelf
 from ci_bench.suites.training_loss.masks import (
     MaskDraws,
+    compare_first_steps,
     compare_masks,
     take_draws,
-    unexplained_by_masks,
 )
 from ci_bench.suites.training_loss.network import State, start_state
 from ci_bench.suites.training_loss.options import REFERENCE_ARM, TrainingPrecision
@@ -433,35 +436,64 @@ class TrainingVerifier(Trainer):
             draws = take_draws(trainee, state, self._first_batch(), seed=recipe.mask_seed)
             first_losses = (_first_loss(reference), _first_loss(trace))
             probed = compare_masks(arm, expected, draws, first_losses=first_losses)
-            if probed.masks is Masks.DIFFER:
-                probed = replace(probed, unexplained=self._unexplained(trainee, state))
-        if probed.unexplained == "" and self.options.precision is not TrainingPrecision.FP32:
-            probed = replace(probed, unexplained=self.in_fp32().unexplained(arm))
-        return trace, probed
+            if probed.masks is not Masks.DIFFER:
+                return trace, probed
+            tested = self._tested(trainee, state)
+        return trace, self.with_masks_tested(probed, tested)
 
-    def unexplained(self, arm: str) -> str | None:
-        """Describe how a fresh candidate's first step differs beyond what other masks explain.
+    def with_masks_tested(self, probed: ArmMasks, tested: Tested | None) -> ArmMasks:
+        """Add what the test of masks found.
 
-        Empty without a difference, `None` if this model does not train in this precision.
+        A lower precision than fp32 is also tested in fp32.
+        """
+        trainer = self if self.options.precision is TrainingPrecision.FP32 else self.in_fp32()
+        if trainer is not self and tested is not None and not tested.unexplained:
+            tested = trainer.masks_tested(probed.arm)
+        if tested is None or tested.unexplained:
+            return replace(probed, unexplained=None if tested is None else tested.unexplained)
+        control = tested.control
+        if control is None or not control.places:
+            return probed  # what it draws is no dropout
+        unexplained, unseen = tested.with_each_alone(
+            lambda kind: trainer.masks_tested(probed.arm, kind)
+        )
+        if unexplained:
+            return replace(probed, unexplained=unexplained[:MOST_DETAIL])
+        return replace(probed, unexplained="", places=control.places, unseen=unseen)
+
+    def masks_tested(self, arm: str, alone: Kind | None = None) -> Tested | None:
+        """Test the masks of a fresh candidate, with all dropout or with that of one kind alone.
+
+        `None` if this model does not train in this precision.
         """
         torch.compiler.reset()
         try:
             state = start_state(self.options, seed=self.options.seed)
-            with self._aligned():
+            quiet = nullcontext() if alone is None else without_dropout(keeping=alone)
+            with self._aligned(), quiet:
                 candidate = self._built(state, self.options.candidate_of(arm))
-                return self._unexplained(candidate, state)
+                return self._tested(candidate, state, alone)
         except (RuntimeError, TypeError, ValueError):  # the check `without_dropout` says which
             return None
 
-    def _unexplained(self, candidate: Trainee, state: State) -> str | None:
+    def _tested(self, candidate: Trainee, state: State, alone: Kind | None = None) -> Tested | None:
         """Do the same for a built candidate; `None` if memory does not suffice for eager, too."""
         try:
-            eager, batch = self._built(state, None), self._first_batch()
-            epsilon = self.options.precision.epsilon
-            unexplained = unexplained_by_masks(eager, candidate, state, batch, epsilon=epsilon)
+            eager = self._built(state, None)
+            if alone not in {None, Kind.RECURRENT}:
+                drop_nothing(eager.model)
+                drop_nothing(candidate.model)
+            tested = compare_first_steps(
+                eager,
+                candidate,
+                state,
+                self._first_batch(),
+                epsilon=self.options.precision.epsilon,
+                controlled=self.options.precision is TrainingPrecision.FP32,
+            )
+            return replace(tested, unexplained=tested.unexplained[:MOST_DETAIL])
         except torch.OutOfMemoryError:
             return None
-        return unexplained[:MOST_DETAIL]
 
     def _built(self, state: State, candidate: CompiledArm | None) -> Trainee:
         return build_trainee(self.options, state, device=self.context.device, candidate=candidate)

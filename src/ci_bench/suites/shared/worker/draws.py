@@ -16,13 +16,10 @@ This module has the figures and the tests. The suite chooses the run and its sta
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from ci_bench.statistics.special_functions import stdtr
 
@@ -42,17 +39,6 @@ SLOPES_APART, TIMES_REFERENCE = 0.02, 3.0
 """Limits on a median slope's deviation: a share, or a multiple of the reference's."""
 LEAST_APART, ROUNDINGS = 0.002, 10
 """In fp32 and fp64 the share is `LEAST_APART`, between them and bf16 this many roundings."""
-DROPPING = (
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "alpha_dropout",
-    "feature_alpha_dropout",
-)
-"""Functions of `torch.nn.functional` that drop units; attention does, too."""
-ATTENTION = functional.scaled_dot_product_attention
-
 WIDER = 2.0
 """How much wider a tensor has to scatter that only the candidate's seeds seem to move.
 
@@ -139,7 +125,9 @@ def told_apart(reference: Draws, candidate: Draws, epsilon: float) -> str:
     ]:
         return f"{more[0]} changes with the seed, and eager's does not"
     if repeated := [
-        name for name in moved if 2 * _distinct(candidate, name) < _distinct(reference, name)
+        name
+        for name in moved
+        if 2 * _share_distinct(candidate, name) < _share_distinct(reference, name)
     ]:
         count, of = _distinct(candidate, repeated[0]), _distinct(reference, repeated[0])
         seeds = len(candidate.norms[repeated[0]])
@@ -220,6 +208,10 @@ def _distinct(draws: Draws, name: str) -> int:
     return len({*zip(draws.along[name], draws.norms[name], strict=True)})
 
 
+def _share_distinct(draws: Draws, name: str) -> float:
+    return _distinct(draws, name) / len(draws.norms[name])
+
+
 def _welch(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Return the two-sided chance of a difference in means as large; 1 with too few figures.
 
@@ -276,49 +268,3 @@ def off_the_slope(
         f"its gradients are not those of its loss: slopes are off by {theirs:.2g} (median), eager's"
         f" by {ours:.2g}"
     )
-
-
-@contextmanager
-def without_dropout() -> Iterator[None]:
-    """Make torch's functions drop nothing while models are traced and run.
-
-    Recurrent layers drop units themselves (`drop_nothing`).
-    """
-    patched = {**dict.fromkeys(DROPPING, _keep_all), ATTENTION.__name__: _attend_to_all}
-    originals = {name: getattr(functional, name) for name in patched}
-    try:
-        for name, function in patched.items():
-            setattr(functional, name, function)
-        yield
-    finally:
-        for name, function in originals.items():
-            setattr(functional, name, function)
-
-
-def drop_nothing(module: nn.Module) -> None:
-    """Make recurrent layers drop nothing: they hand the share between them to a kernel."""
-    for inner in module.modules():
-        if isinstance(inner, nn.RNNBase):
-            inner.dropout = 0.0
-
-
-def _keep_all(
-    input: Tensor,  # noqa: A002 - torch's names
-    p: float = 0.5,  # noqa: ARG001 - likewise
-    training: bool = True,  # noqa: ARG001, FBT001, FBT002 - likewise
-    inplace: bool = False,  # noqa: ARG001, FBT001, FBT002 - likewise
-) -> Tensor:
-    return input
-
-
-def _attend_to_all(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    *rest: Any,
-    **keywords: Any,
-) -> Tensor:
-    del dropout_p
-    return ATTENTION(query, key, value, attn_mask, 0.0, *rest, **keywords)

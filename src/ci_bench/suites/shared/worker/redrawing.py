@@ -1,29 +1,40 @@
 """One step of two programs under many seeds: do other random numbers explain their differences?
 
 Owns how the steps are run for the test of `draws`, which has the figures. A suite gives a
-`Redrawing` of each program: how it takes a step from a seed. Imports torch.
+`Redrawing` of each program: how it takes a step from a seed. A positive control shows if the test
+would see dropout missing: the reference's own steps, with one place of it left out. Imports torch.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ci_bench.suites.shared.worker.draws import (
-    SEEDS,
     Draws,
     Left,
+    distance,
     drawn_alike,
     moved_by_seeds,
     off_the_slope,
     slope_ratio,
     told_apart,
 )
+from ci_bench.suites.shared.worker.dropping import Kind, Place, leaving_out
 
-OF_REFERENCE, OF_CANDIDATE, OF_SLOPES = 1_000_003, 2_000_003, 3_000_017
+OF_REFERENCE, OF_CANDIDATE, OF_SLOPES, OF_CONTROL = 1_000_003, 2_000_003, 3_000_017, 4_000_037
 """The first seeds of each."""
 SLOPES = 8
+FEW_SEEDS, MANY_SEEDS = 8, 128
+"""Seeds to see if both draw the same numbers, and to test whether others explain a difference.
+
+With 32 a mask that all rows share, or dropout twice in one of two places, was found once in ten.
+"""
+FIRST_SEEDS = 32
+"""A control that is told apart by so many seeds takes no more."""
+MOST_PLACES = 24
+"""Of more places, so many, evenly spread, are left out once each to find the least visible."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,13 +54,34 @@ class Redrawing:
     """Takes a seed, and parameters other than the start's; returns what the step left."""
     trained: Mapping[str, Tensor]
     """The start's trained parameters by name, on the host."""
+    module: nn.Module
+    """The model."""
 
     def collect(self, first_seed: int, direction: Left, seeds: int) -> Draws:
         """Collect the draws of `seeds` seeds."""
         draws = Draws(direction=direction)
-        for seed in range(first_seed, first_seed + seeds, 2):
-            draws.add(self.draw(seed, {}).results, self.draw(seed + 1, {}).results)
+        self.collect_into(draws, range(first_seed, first_seed + seeds, 2))
         return draws
+
+    def collect_into(self, draws: Draws, seeds: range) -> None:
+        """Add the draws of each of `seeds` and of the next one."""
+        for seed in seeds:
+            draws.add(self.draw(seed, {}).results, self.draw(seed + 1, {}).results)
+
+    def places(self) -> tuple[Place, ...]:
+        """Return the places where a step drops units; it has to be an eager one."""
+        with leaving_out(self.module, None) as passed:
+            self.draw(OF_CONTROL, {})
+        return tuple((kind, place) for kind, count in passed.items() for place in range(count))
+
+    def without(self, place: Place) -> "Redrawing":
+        """Return the same with nothing dropped in one place."""
+
+        def draw(seed: int, moved: Mapping[str, Tensor]) -> Drawn:
+            with leaving_out(self.module, place):
+                return self.draw(seed, moved)
+
+        return replace(self, draw=draw)
 
     def slopes(self) -> list[float]:
         """Return the ratios of slopes under some seeds.
@@ -114,8 +146,95 @@ class Eager:
         slopes = (self.redrawing.slopes(), candidate.slopes())
         return off_the_slope(*slopes, self.epsilon) if all(slopes) else ""
 
+    def test(self, candidate: Redrawing, *, controlled: bool = True) -> "Tested":
+        """Test if other random numbers explain how a candidate differs, and the test itself."""
+        unexplained = self.unexplained(candidate)
+        control = self.control() if controlled and not unexplained else None
+        return Tested(unexplained=unexplained, control=control)
 
-def redraw(redrawing: Redrawing, epsilon: float, seeds: int = SEEDS) -> Eager:
+    def control(self) -> "Control":
+        """Leave out the least visible place of each kind: is that told apart?
+
+        Not every place is, in a small model: what another place drops can drown it.
+        """
+        places = self.redrawing.places()
+        some = places[:: -(-len(places) // MOST_PLACES)] if places else ()
+        usual = self.redrawing.draw(OF_CONTROL, {}).results
+        effects = {place: self._effect(place, usual) for place in some}
+        visible = [place for place in some if effects[place] > 0]
+        kinds = sorted({kind for kind, _ in visible})
+        least = {
+            kind: min((place for place in visible if place[0] is kind), key=effects.__getitem__)
+            for kind in kinds
+        }
+        return Control(
+            places=len(visible),
+            kinds=tuple(kinds),
+            unseen=tuple(kind for kind, place in least.items() if not self._sees(place)),
+        )
+
+    def _effect(self, place: Place, usual: Left) -> float:
+        """Return how far a place moves a step at most, in units of what other seeds do."""
+        results = self.redrawing.without(place).draw(OF_CONTROL, {}).results
+        return max(
+            (
+                distance(results, usual, name) / max(self.draws.apart[name])
+                for name in moved_by_seeds(self.draws, self.epsilon)
+            ),
+            default=0.0,
+        )
+
+    def _sees(self, place: Place) -> bool:
+        """Return true if the reference without a place is told apart, by some draws or by all."""
+        redrawing, draws = self.redrawing.without(place), Draws(direction=self.draws.direction)
+        last = OF_CONTROL + self.seeds
+        first = min(OF_CONTROL + FIRST_SEEDS, last)
+        for seeds in (range(OF_CONTROL, first, 2), range(first, last, 2)):
+            redrawing.collect_into(draws, seeds)
+            if told_apart(self.draws, draws, self.epsilon):
+                return True
+        return False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Control:
+    """What the test sees of dropout that is missing in one place."""
+
+    places: int
+    """Number of places that were left out and matter."""
+    kinds: tuple[Kind, ...]
+    """The kinds of these places."""
+    unseen: tuple[Kind, ...]
+    """Kinds whose least visible place could be missing without being told apart."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tested:
+    """What the test found, and what it could have found."""
+
+    unexplained: str
+    """The difference that other random numbers do not explain; empty without one."""
+    control: Control | None
+    """`None` if something was found, or if no control was asked for."""
+
+    def with_each_alone(self, alone: Callable[[Kind], "Tested | None"]) -> tuple[str, str]:
+        """Return the difference, and the kinds of dropout that could be missing unseen.
+
+        A kind that others drown is tested alone.
+        """
+        if self.unexplained or self.control is None:
+            return self.unexplained, ""
+        unseen = []
+        for kind in self.control.unseen:
+            tested = alone(kind) if len(self.control.kinds) > 1 else None
+            if tested is not None and tested.unexplained:
+                return f"with dropout in {kind} alone, {tested.unexplained}", ""
+            if tested is None or tested.control is None or tested.control.unseen:
+                unseen.append(str(kind))
+        return "", " and ".join(unseen)
+
+
+def redraw(redrawing: Redrawing, epsilon: float, seeds: int) -> Eager:
     """Draw the reference's steps."""
     direction = redrawing.draw(OF_REFERENCE - 1, {}).results
     draws = redrawing.collect(OF_REFERENCE, direction, seeds)
