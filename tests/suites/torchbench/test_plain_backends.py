@@ -97,4 +97,4 @@ def test_a_timed_program_begins_from_its_seed_whatever_was_drawn_before():
 def test_dropout_that_is_missing_in_attention_alone_is_seen():
     check = accuracy(**dropping("drawing_and_attending"))
     assert (check.outcome, word(check)) == (Outcome.FAIL, "fail_accuracy"), check.detail
-    assert "do not explain that with dropout in attention alone" in check.detail
+    assert "do not explain that with only dropout in attention" in check.detail

@@ -168,7 +168,7 @@ MISSING = {
     "drawing": ("", 3),
     "drawing_and_keeping": ("over", 0),
     "drawing_and_doubling": ("over", 0),
-    "drawing_and_attending": ("with dropout in attention alone, loss takes 1 values", 0),
+    "drawing_and_attending": ("with only dropout in attention, loss takes 1 values", 0),
 }
 """What one step under many seeds shows: how a difference begins, and places that it would see."""
 

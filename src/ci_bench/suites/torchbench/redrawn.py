@@ -85,7 +85,7 @@ def judged_over_seeds(
     if unseen or tested.control is None or not tested.control.places:
         detail = (
             f"{Word.PASS}: it draws other random numbers than eager, and {MANY_SEEDS} seeds would"
-            f" not show {f'dropout missing in {unseen}' if unseen else 'what is no dropout'}"
+            f" not show {f'dropout missing in {unseen}' if unseen else 'other differences'}"
         )
         return ArmAnswer(outcome=Outcome.UNKNOWN, word=Word.PASS, detail=detail, score=0.0)
     detail = (
@@ -99,7 +99,7 @@ def judged_over_seeds(
 def _alone(
     witness: VerifyWitness, start: Start, build: Callable[[VerifyWitness], Ready], kind: Kind
 ) -> Tested:
-    """Test a fresh candidate with dropout of one kind alone."""
+    """Test a fresh candidate with only one kind of dropout."""
     torch.compiler.reset()
     with without_dropout(keeping=kind):
         quiet = (

@@ -453,7 +453,7 @@ class TrainingVerifier(Trainer):
             return replace(probed, unexplained=None if tested is None else tested.unexplained)
         control = tested.control
         if control is None or not control.places:
-            return probed  # what it draws is no dropout
+            return probed  # it draws other random numbers than dropout's
         unexplained, unseen = tested.with_each_alone(
             lambda kind: trainer.masks_tested(probed.arm, kind)
         )
@@ -462,7 +462,7 @@ class TrainingVerifier(Trainer):
         return replace(probed, unexplained="", places=control.places, unseen=unseen)
 
     def masks_tested(self, arm: str, alone: Kind | None = None) -> Tested | None:
-        """Test the masks of a fresh candidate, with all dropout or with that of one kind alone.
+        """Test the masks of a fresh candidate, with all dropout or only that of one kind.
 
         `None` if this model does not train in this precision.
         """

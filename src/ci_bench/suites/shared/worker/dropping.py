@@ -1,4 +1,4 @@
-"""Where a step drops units: torch's dropout, turned off as a whole, by kind, or in one place.
+"""Turns off torch's dropout: all of it, all but one kind, or one place of a step.
 
 Functions of torch are replaced while models are traced and run. Recurrent layers hand their share
 to a kernel, and get another share. Imports torch.

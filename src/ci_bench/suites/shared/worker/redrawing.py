@@ -32,9 +32,9 @@ FEW_SEEDS, MANY_SEEDS = 8, 128
 With 32 a mask that all rows share, or dropout twice in one of two places, was found once in ten.
 """
 FIRST_SEEDS = 32
-"""A control that is told apart by so many seeds takes no more."""
+"""A control that is found with this number of seeds takes no more."""
 MOST_PLACES = 24
-"""Of more places, so many, evenly spread, are left out once each to find the least visible."""
+"""The maximum of places, evenly spread, that are left out once each to find the least visible."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,9 +153,9 @@ class Eager:
         return Tested(unexplained=unexplained, control=control)
 
     def control(self) -> "Control":
-        """Leave out the least visible place of each kind: is that told apart?
+        """Leave out the least visible place of each kind, and test if that is found.
 
-        Not every place is, in a small model: what another place drops can drown it.
+        In a small model it may not be: other places can drown it.
         """
         places = self.redrawing.places()
         some = places[:: -(-len(places) // MOST_PLACES)] if places else ()
@@ -185,7 +185,7 @@ class Eager:
         )
 
     def _sees(self, place: Place) -> bool:
-        """Return true if the reference without a place is told apart, by some draws or by all."""
+        """Return true if some or all of the draws show that a place is left out."""
         redrawing, draws = self.redrawing.without(place), Draws(direction=self.draws.direction)
         last = OF_CONTROL + self.seeds
         first = min(OF_CONTROL + FIRST_SEEDS, last)
@@ -198,19 +198,19 @@ class Eager:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Control:
-    """What the test sees of dropout that is missing in one place."""
+    """Whether the test finds dropout that is missing in one place."""
 
     places: int
     """Number of places that were left out and matter."""
     kinds: tuple[Kind, ...]
     """The kinds of these places."""
     unseen: tuple[Kind, ...]
-    """Kinds whose least visible place could be missing without being told apart."""
+    """Kinds whose least visible place could be missing unnoticed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tested:
-    """What the test found, and what it could have found."""
+    """The answer of the test, and how sensitive it was."""
 
     unexplained: str
     """The difference that other random numbers do not explain; empty without one."""
@@ -220,7 +220,7 @@ class Tested:
     def with_each_alone(self, alone: Callable[[Kind], "Tested | None"]) -> tuple[str, str]:
         """Return the difference, and the kinds of dropout that could be missing unseen.
 
-        A kind that others drown is tested alone.
+        A kind that others drown is tested without them.
         """
         if self.unexplained or self.control is None:
             return self.unexplained, ""
@@ -228,7 +228,7 @@ class Tested:
         for kind in self.control.unseen:
             tested = alone(kind) if len(self.control.kinds) > 1 else None
             if tested is not None and tested.unexplained:
-                return f"with dropout in {kind} alone, {tested.unexplained}", ""
+                return f"with only dropout in {kind}, {tested.unexplained}", ""
             if tested is None or tested.control is None or tested.control.unseen:
                 unseen.append(str(kind))
         return "", " and ".join(unseen)
