@@ -151,7 +151,7 @@ def test_lines_that_are_made_to_take_long_do_not(text) -> None:
         ("| test | test_acc: 0.81 | took: 3.2 |", ("test_acc",)),
         ("val/top5=91.2 val/loss=1.2", ("val/top5",)),
         ("accuracy: 0.81", ()),  # of a training step as well
-        ("[12] valid-logloss:0.31", ("valid-logloss",)),
+        ("[12] valid-auc:0.31", ("valid-auc",)),
         ("eval_steps_per_second: 12.3", ()),
         ("map_size: 12 test_map_size: 3", ("test_map_size",)),
     ],
@@ -161,6 +161,30 @@ def test_scores_of_evaluations_are_named_for_only_losses_are_compared(line, name
     log = read(f"{steps}{line}\n", {})
     assert log.others == names
     assert len(log.ranks[0]) == 12
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "losses"),
+    [
+        ("[{}]\ttrain-logloss:{}\tvalid-logloss:{}", "train-logloss", 1),  # XGBoost
+        ("[{}]\ttrain-mlogloss:{}\teval-mlogloss:{}\ttest-mlogloss:{}", "train-mlogloss", 2),
+        ("[{}]\tvalidation_0-logloss:{}\tvalidation_1-logloss:{}", "validation_0-logloss", 1),
+        ("[{}]\ttraining's binary_logloss: {}\tvalid_1's binary_logloss: {}", "training's binary_logloss", 1),  # LightGBM
+        ("[{}] training's multi_logloss: {} valid_1's multi_logloss: {} valid_2's multi_logloss: {}", "training's multi_logloss", 2),
+    ],
+)  # fmt: skip
+def test_losses_of_a_booster_s_evaluations_are_compared(line, name, losses):
+    text = "".join(
+        line.format(n, *(round(3 / (n + 1) + place / 10, 5) for place in range(losses + 1))) + "\n"
+        for n in range(12)
+    )
+    log = read(text, {"loss": name})
+    assert [round(record.loss, 5) for record in log.ranks[0]] == [
+        round(3 / (n + 1), 5) for n in range(12)
+    ]
+    assert len(log.evaluations) == 12 * losses
+    assert log.evaluations[0] == 3.1
+    assert not log.others
 
 
 def test_a_column_of_scores_is_named():

@@ -61,8 +61,8 @@ _AVERAGE = re.compile(
     r"(?<![\w/.\-])averaged?(?![\w/.\-])|\|\s*train\s*\|\s*epoch|epoch results:", re.IGNORECASE
 )
 _EVALUATED = re.compile(
-    r"(?<![A-Za-z])(?:(?:eval|val|valid|validation|test)[ _/\-]loss|lm loss"
-    rf" value)[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])",
+    r"(?<![A-Za-z])((?:eval|val|valid|validation|test)(?:_?\d{1,2})?(?:'s)?[ _/\-]"
+    rf"(?:(?:binary|multi)_|m)?(?:log)?loss|lm loss value)[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])",
     re.IGNORECASE,
 )
 _ANY_LOSS = re.compile(rf"(?<![A-Za-z])loss[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])", re.IGNORECASE)
@@ -91,7 +91,7 @@ _EPOCH_HEADER = re.compile(
     r"^\W{0,20}epoch[\s:#\[]{0,10}(\d{1,9})(?:\s?(?:/|of)\s?\d+)?\W*$", re.IGNORECASE
 )
 _NAMED = re.compile(
-    r"([A-Za-z][\w./\-]*(?:"
+    r"([A-Za-z][\w./\-]*(?:'s)?(?:"
     rf" [A-Za-z][\w./\-]*)?)[\"']?(?:\s?[:=]|(?<=loss))[\s\"']{{0,20}}(?<=[\s:=\"']){NUMBER}",
     re.IGNORECASE,
 )
@@ -119,8 +119,8 @@ class LogLine:
     """Number of the process in the line's prefix; `None` without one."""
     bar: bool = False
     """True if a carriage return ended or began the record."""
-    evaluated: float | None = None
-    """Loss of an evaluation in the line; `None` if it has none."""
+    evaluated: tuple[float, ...] = ()
+    """Losses of evaluations in the line."""
     others: tuple[str, ...] = ()
     """Names of the line's other losses; empty after the first lines."""
 
@@ -253,14 +253,15 @@ def _line(
     if (flat := _key_and_value(piece)) is not None:
         piece = flat
     evaluated = (
-        _EVALUATED.search(piece)
+        [match[2] for match in _EVALUATED.finditer(piece) if match[1] not in names_by_field["loss"]]
         if "loss" in piece.lower() and names_by_field["loss"][0] not in EVALUATED
-        else None
+        else []
     )
     loss = _find(piece, "loss", names_by_field["loss"], defaults, commas)
-    if loss is None and evaluated is None and "loss" in piece.lower() and _EVALUATION.search(piece):
-        evaluated = _ANY_LOSS.search(piece)  # "Test set: Average loss: 0.0546"
-    if loss is None and evaluated is None:
+    if loss is None and not evaluated and "loss" in piece.lower() and _EVALUATION.search(piece):
+        first = _ANY_LOSS.search(piece)  # "Test set: Average loss: 0.0546"
+        evaluated = [first[1]] if first else []
+    if loss is None and not evaluated:
         return None
     values: Values = {} if loss is None else {"loss": loss[0]}
     for what in names_by_field:
@@ -276,7 +277,7 @@ def _line(
         epoch=_epoch(before),
         counters=_counters(piece),
         rank=_rank(piece),
-        evaluated=parse(evaluated[1], Commas(decimal=True)) if evaluated else None,
+        evaluated=tuple(parse(value, Commas(decimal=True)) for value in evaluated),
     )
 
 

@@ -473,18 +473,17 @@ def _of_lines(text: str, names_by_field: Mapping[str, Sequence[str]]) -> _FoundL
             losses.left_out["averages"] += 1
         elif line.part:
             losses.left_out["evaluations"] += 1
-            losses.evaluations.append(
-                line.values["loss"][0] if "loss" in line.values else line.evaluated or 0.0
-            )
+            in_place = (line.values["loss"][0],) if "loss" in line.values else line.evaluated
+            losses.evaluations.extend(in_place)
         elif not has_steps and line.bar and line.position == 0:
             losses.left_out["bars before the first step"] += 1
         else:
             last = line
             losses.records.append(_of_line(line))
             losses.others.update(dict.fromkeys(line.others))
-            if line.evaluated is not None:
+            if line.evaluated:
                 losses.left_out["evaluations"] += 1
-                losses.evaluations.append(line.evaluated)
+                losses.evaluations.extend(line.evaluated)
     return losses
 
 

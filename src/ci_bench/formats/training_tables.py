@@ -28,7 +28,7 @@ OF_EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "
 SCORE = re.compile(
     "acc|accuracy|top1|top5|f1|precision|recall|auc|auroc|mcc|bleu|sacrebleu|chrf|rouge|rouge1"
     "|rouge2|rougel|meteor|wer|cer|ppl|perplexity|bpb|exact|map|map50|iou|miou|dice|psnr|ssim|fid"
-    "|mse|rmse|mae|r2|logloss|mlogloss|pearson|spearmanr|matthews|score|reward"
+    "|mse|rmse|mae|r2|pearson|spearmanr|matthews|score|reward"
 )
 """Words of names of scores that evaluations give besides a loss."""
 _MESSAGES = ("message", "msg", "event", "text")
@@ -221,10 +221,11 @@ def _is_step(key: Any) -> bool:
 def is_evaluated(name: str) -> bool:
     """Return whether a column holds losses of evaluations.
 
-    Such names are ``val_loss``, ``val/box_loss``, ``Validation Loss``, ``loss/val``.
+    Such names are ``val_loss``, ``val/box_loss``, ``Validation Loss``, ``loss/val``,
+    ``valid-logloss``.
     """
     words = set(re.split(r"[^a-z]+", name.lower()))
-    return "loss" in words and bool(words & OF_EVALUATION)
+    return bool(words & {"loss", "logloss", "mlogloss"}) and bool(words & OF_EVALUATION)
 
 
 @lru_cache(maxsize=MOST_NAMES)
