@@ -54,6 +54,16 @@ def test_there_are_commands_to_check():
     assert len(commands()) >= 5
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_names_a_command_that_is_gone(page, capsys):
+    if page.parent.name == "adr" or page.name == "upgrading.md":
+        return  # what was decided then, and what replaces it now
+    for word in sorted({*re.findall(r"`ci-bench ([a-z][a-z-]+)", page.read_text())}):
+        with pytest.raises(SystemExit) as stopped:
+            make_parser().parse_args([word, "--help"])
+        assert stopped.value.code == 0, (word, capsys.readouterr().err)
+
+
 @pytest.mark.parametrize(
     ("page", "body"), [(page, body) for page, body in blocks("yaml") if "schema_version" in body]
 )
