@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
 def _import(modules: Sequence[str]) -> None:
     """Import for all children; imported objects are never collected, not even garbage.
 
-    Looking for garbage takes longer than it gains (docs/internals/adr/0036). If a suite's module
+    Looking for garbage takes longer than it gains (docs/internals/adr/0001). If a suite's module
     lacks a library, the error is reported where the module is needed, only for its own cases. The
     functions that checks use are noted before any code of the tree can run.
     """
