@@ -5,7 +5,7 @@ can flip a conclusion (Mytkowicz et al., "Producing Wrong Data Without Doing Any
 Wrong!", ASPLOS 2009). If each side had separate random addresses, processes of the same code would
 differ by several percent when a step is many small operators. With shared addresses most of that
 cancels in their ratio. Since every launch draws new ones, none is preferred: common random numbers
-(docs/internals/adr/0077).
+(docs/internals/adr/0006).
 
 Owns both halves: the parent's draw, and its use in a server, which imports nothing else for that.
 """
