@@ -264,6 +264,6 @@ def test_search_works_from_a_folder_and_lines_are_short(tree, browser):
         "[...document.querySelectorAll('#search-results li a')].map(a => a.getAttribute('href'))"
     )
     context.close()
-    assert "docs/internals/adr/0023-a-referee-looks-at-timed-calls.html" in results
+    assert "docs/internals/adr/0023-timed-calls-are-checked.html" in results
     assert len(requests) > 10
     assert [address for address in requests if not address.startswith(("file:", "data:"))] == []

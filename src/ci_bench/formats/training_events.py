@@ -11,7 +11,7 @@ and step need:
   zlib's CRC-32, of ``Record``
   (https://github.com/wandb/wandb/blob/main/wandb/proto/wandb_internal.proto).
 
-Both are read without the tools' own libraries (docs/internals/adr/0058-loops-and-their-logs.md).
+Both are read without the tools' own libraries (docs/internals/adr/0058-your-own-training.md).
 The content of a file is not trusted: a checksum that does not fit, a field that ends beyond its
 message, or too much of anything is refused. A file that ends within a record is read up to there,
 as both tools do; comparing runs reveals missing steps. `training_log` chooses the numbers that are
