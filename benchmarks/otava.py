@@ -3,7 +3,7 @@
 It is a contender of `history_quality`.
 
 Otava pins its own numpy, and reports changes in most series of pure noise at its defaults
-(docs/internals/adr/0016): it is not a dependency.
+(docs/internals/adr/0005): it is not a dependency.
 """
 
 import json

@@ -34,7 +34,7 @@ SEVERITY_WORDS = {Severity.FAIL: "a failure", Severity.WARN: "a warning", Severi
 
 JUDGING, GITHUB, README = "docs/judging.md", "docs/github.md", "README.md"
 STATISTICS, SUITES = "docs/internals/judging.md", "docs/internals/suites.md"
-SCREENS = "docs/internals/adr/0008-a-saved-baseline-screens.md"
+SCREENS = "docs/internals/adr/0005-saved-baselines-and-history.md"
 POLICY, RUN = "ci_bench.records.config", "ci_bench.records.config"
 LOSSES = "ci_bench.suites.torchbench.quantization:LIMITS"
 LIMITS = "ci_bench.github.archive:ArchiveLimits"

@@ -5,7 +5,7 @@ read before a portion is sent again. Posting a status again does no harm.
 
 Several runs can report about one commit under one name: two workflows, two events, a run and its
 re-run. The newest attempt of each run counts, and the check shows the strictest of them, in
-whatever order they report (docs/internals/adr/0085).
+whatever order they report (docs/internals/adr/0014).
 """
 
 import logging

@@ -146,13 +146,13 @@ lets it pass.
 DEFAULT_THRESHOLD = 0.02
 """The smallest relative change that counts of a metric that declares no threshold.
 
-See docs/internals/adr/0096.
+See docs/internals/adr/0007.
 """
 
 DEFAULT_DRIFT: Mapping[str, float] = {"cpu": 0.25, "cuda": 0.10}
 """Movement of times of unchanged code between runs at different times on one machine, by device.
 
-See docs/internals/adr/0008.
+See docs/internals/adr/0005.
 """
 
 PROCESS_PEAKS = re.compile(r"peak|max_|rss|^memory(__measure)?$")

@@ -39,7 +39,7 @@ per cent.
 
 MOST_PLAUSIBLE = math.log(1.5)
 """Noise beyond this is not used: a rule that knows it would let any change pass
-(docs/internals/adr/0082).
+(docs/internals/adr/0028).
 """
 
 _DAY_S = 86_400.0

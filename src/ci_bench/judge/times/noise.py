@@ -34,7 +34,7 @@ LEAST_HISTORY = 4.0
 
 MOST_HISTORY = 6.0
 """Degrees of freedom that a history is worth at most, however long: a few cases may be three times
-as noisy today, and only their own launches can say so (docs/internals/adr/0087)."""
+as noisy today, and only their own launches can say so (docs/internals/adr/0007)."""
 
 TIMES_FOR_UNCHANGED = 2.0
 """How many times as much a history counts where a case is called unchanged.

@@ -2,7 +2,7 @@
 
 Owns the rule for sampled ratios against an earlier run. It screens: the intervals exclude
 differences between the two times of measuring, so a small difference is never called a change
-(docs/internals/adr/0008). A paired run is judged in `paired`.
+(docs/internals/adr/0005). A paired run is judged in `paired`.
 """
 
 import math

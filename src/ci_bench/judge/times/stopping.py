@@ -27,7 +27,7 @@ from ci_bench.records.results import Metric, Results, Unit
 
 PEAKS = 5
 """Launches that a larger peak of memory has to show in before measuring ends
-(docs/internals/adr/0088).
+(docs/internals/adr/0007).
 """
 
 
