@@ -1,5 +1,5 @@
 # The image that measures: the engine with its locked dependencies on a CUDA base. Its contract is entrypoint/README.md,
-# how to run it docs/docker.md, why this base docs/internals/adr/0013-the-smallest-cuda-base.md.
+# how to run it docs/docker.md, why this base docs/internals/adr/0013-image-and-release.md.
 #
 # Plain syntax on purpose: no syntax line, no heredoc, no --link, --chmod or --mount, so that the classic builder, BuildKit and
 # buildah all build the same file, without fetching a front end.

@@ -38,7 +38,7 @@ HARDENED = (
 )
 SCRATCH = ("--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777")  # noqa: S108 - in a container of its own
 LARGEST_BYTES = 2_600_000_000
-"""With torch for the CPU on a bare Debian; docs/internals/adr/0013 has the sizes with CUDA."""
+"""With torch for the CPU on a bare Debian; see docs/internals/adr/0013-image-and-release.md."""
 
 
 def docker_run(
