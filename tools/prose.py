@@ -66,6 +66,7 @@ GROUPS = {
         "docs/*.md",
         "docs/suites/*.md",
         "docs/internals/*.md",
+        "docs/internals/adr/*.md",
     ),
     "changelog": ("CHANGELOG.md",),
     "schemas": ("schemas/*.json",),

@@ -29,7 +29,7 @@ keep() {
 
 check() {
     local version=$1
-    [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(rc[0-9]+)?$ ]] || refuse 2 "$version is no version, such as 0.2.0 or 0.2.0rc1"
+    [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(rc[0-9]+)?$ ]] || refuse 2 "$version is not a version like 0.2.0 or 0.2.0rc1"
     grep -Fqx "__version__ = \"$version\"" src/ci_bench/__init__.py || refuse 2 "$version is not what src/ci_bench/__init__.py says"
     grep -Fq "## [$version]" CHANGELOG.md || refuse 2 "CHANGELOG.md has no section [$version]"
     for schema in schemas/*.json; do

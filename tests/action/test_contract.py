@@ -459,8 +459,8 @@ def test_a_release_is_made_of_a_commit_of_main_that_says_so(releasable):
 @pytest.mark.parametrize(
     ("version", "spoil", "said"),
     [
-        ("1.2", lambda *_: None, "is no version"),
-        ("1.2.3; id", lambda *_: None, "is no version"),
+        ("1.2", lambda *_: None, "is not a version"),
+        ("1.2.3; id", lambda *_: None, "is not a version"),
         ("1.2.4", lambda *_: None, "is not what src/ci_bench/__init__.py says"),
         (
             "1.2.3",

@@ -1,6 +1,6 @@
 """Forms of values in documents: bounds and patterns that their JSON schemas state.
 
-A document is declared once, as dataclasses whose fields have these types. ``tools/schemas.py``
+A document is declared once, as dataclasses whose fields have these types. ``tools/render_schemas.py``
 makes the schemas of it, and takes a field's description from the text below the field. Bounds are
 what a document may hold, not what is usual: they keep a stranger's file from being expensive.
 """

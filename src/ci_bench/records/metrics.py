@@ -105,7 +105,7 @@ PEAK_RESERVED = _peak("peak_reserved", "peak reserved memory", 0.05)
 PEAK_ANONYMOUS = MetricKind(
     name="peak_anonymous", title="peak memory", unit=Unit.BYTES, threshold=0.01, replaces="peak_rss"
 )
-"""On the CPU, above what the process held before the model was built."""
+"""On the CPU, above what the process held before it imported benchmarked code."""
 PEAK_RSS = _peak("peak_rss", "peak resident memory", 0.05)
 """Peak of a whole command: the only one that the kernel reports of a child."""
 PEAKS = (PEAK_ALLOCATED, PEAK_RESERVED, PEAK_ANONYMOUS, PEAK_RSS)

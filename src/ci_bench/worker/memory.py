@@ -92,7 +92,7 @@ def keep_heap() -> None:
     Blocks of 32 MiB or more come and go as before.
 
     Calls may end with so much free memory there that it is returned, and the next call faults it in
-    again. Which blocks happen to be last decides that: in seven processes of eight of one model it
+    again. Which blocks happen to be last decides that: in most processes of one model it
     happened, for as long as they lived. A look of the referee's was enough to end it, and calls
     were 2 % quicker from then on (mallopt(3), docs/internals/adr/0006).
     """
