@@ -39,7 +39,7 @@ def resolve(root: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, An
     return node
 
 
-@pytest.mark.parametrize("kind", render_schemas.DOCUMENTS)
+@pytest.mark.parametrize("kind", [*render_schemas.DOCUMENTS, "config"])
 def test_a_schema_is_rendered_from_its_dataclasses(kind):
     assert (ROOT / "schemas" / f"{kind}.json").read_text() == render_schemas.rendered(kind), (
         "run `python tools/render_schemas.py`"

@@ -1,7 +1,9 @@
 """Renders the JSON schemas of the documents from their dataclasses, which declare each field once.
 
 Run as ``python tools/render_schemas.py``: it writes schemas/results.json, comparison.json,
-calibration.json and history.json. A test compares the committed files with the output.
+calibration.json and history.json, and those parts of config.json that have dataclasses (`SETTINGS`
+and the severities). The rest of config.json is written by hand. A test compares the committed files
+with the output.
 
 A field's type gives its form (`ci_bench.records.forms`), and the text below the field its
 description. A class, an enumeration and a type with a name become definitions, in the order of
@@ -13,6 +15,7 @@ import inspect
 import json
 import re
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Mapping
@@ -24,6 +27,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ci_bench.records.calibration import Calibration
 from ci_bench.records.comparison import Comparison
+from ci_bench.records.config import Rule, RunOptions, Setup
 from ci_bench.records.forms import Bounds, Value
 from ci_bench.records.history import History
 from ci_bench.records.results import Results
@@ -35,7 +39,17 @@ DOCUMENTS: Mapping[str, type] = {
     "calibration": Calibration,
     "history": History,
 }
+SETTINGS: Mapping[str, type] = {"run": RunOptions, "setup": Setup}
+"""Definitions of the configuration that are rendered."""
 Node = dict[str, Any]
+
+
+class OfSettings(dict[str, Node]):
+    """Definitions of the configuration.
+
+    There enumerations are written out, every default is given, and texts are Markdown.
+    """
+
 
 _WIDTH = 110
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -47,13 +61,15 @@ _MAPPING = {"max_items": "maxProperties"}
 
 def main() -> int:
     """Write each schema."""
-    for kind in DOCUMENTS:
+    for kind in (*DOCUMENTS, "config"):
         (ROOT / "schemas" / f"{kind}.json").write_text(rendered(kind), encoding="utf-8")
     return 0
 
 
 def rendered(kind: str) -> str:
     """Return the text of a document's schema."""
+    if kind == "config":
+        return _configuration()
     definitions: dict[str, Node] = {}
     root = _object(DOCUMENTS[kind], definitions)
     head = {
@@ -62,6 +78,25 @@ def rendered(kind: str) -> str:
     }
     body = {**head, **root, "title": f"ci-bench {kind}", "$defs": definitions}
     return _lines(body, "") + "\n"
+
+
+def _configuration() -> str:
+    """Return the present schema of the configuration, its rendered parts renewed."""
+    document = json.loads((ROOT / "schemas" / "config.json").read_text(encoding="utf-8"))
+    definitions = OfSettings()
+    for name, kind in SETTINGS.items():
+        definitions[name] = _object(kind, definitions) | {"title": name.capitalize()}
+    described = _descriptions(Rule)
+    document["$defs"]["severities"]["properties"] = {
+        rule.value: {
+            "description": _plain(described[rule.name], markdown=True),
+            "$ref": "#/$defs/severity",
+            "default": rule.default.value,
+        }
+        for rule in Rule
+    }
+    document["$defs"] |= definitions
+    return _lines(document, "") + "\n"
 
 
 def _lines(value: Any, indent: str) -> str:
@@ -92,7 +127,10 @@ def _object(kind: type, definitions: dict[str, Node]) -> Node:
     properties = {}
     for field in fields(kind):
         form = _node(hints[field.name], definitions)
-        properties[field.name] = {"description": described[field.name], **form, **_default(field)}
+        of_settings = isinstance(definitions, OfSettings)
+        text = _plain(described[field.name], markdown=of_settings)
+        default = _any_default(field) if of_settings else _default(field)
+        properties[field.name] = {"description": text, **form, **default}
     return node | ({"required": required} if required else {}) | {"properties": properties}
 
 
@@ -104,6 +142,11 @@ def _is_required(field: Field[Any]) -> bool:
 def _default(field: Field[Any]) -> Node:
     is_plain = isinstance(field.default, bool | int | float | str)
     return {"default": field.default} if is_plain and not _is_required(field) else {}
+
+
+def _any_default(field: Field[Any]) -> Node:
+    default = [*field.default] if isinstance(field.default, tuple) else field.default
+    return {"default": default}
 
 
 def _node(hint: Any, definitions: dict[str, Node]) -> Node:
@@ -141,12 +184,16 @@ def _bounded(kind: Any, form: Bounds, definitions: dict[str, Node]) -> Node:
         return {"type": "object"} | bounds | {"additionalProperties": _node(value, definitions)}
     if get_origin(kind) is tuple:
         node = _node(kind, definitions)
-        return {"type": "array"} | _bounds(form, _LIST) | {"items": node["items"]}
+        return {"type": "array"} | _bounds(form, _LIST) | {"items": node["items"]} | _examples(form)
     if form.choices:
         return {"enum": [*form.choices]}
     words = _NUMBER if kind in {int, float} else _TEXT
-    examples = {"examples": [form.example]} if form.example else {}
-    return _node(kind, definitions) | _bounds(form, words) | examples
+    return _node(kind, definitions) | _bounds(form, words) | _examples(form)
+
+
+def _examples(form: Bounds) -> Node:
+    example = [*form.example] if isinstance(form.example, tuple) else form.example
+    return {"examples": [example]} if example else {}
 
 
 def _bounds(form: Bounds, words: Mapping[str, str]) -> Node:
@@ -184,6 +231,8 @@ def _array(members: tuple[Any, ...], definitions: dict[str, Node]) -> Node:
 
 
 def _defined(kind: type, definitions: dict[str, Node]) -> Node:
+    if isinstance(definitions, OfSettings):
+        return {"enum": [word.value for word in kind]}
     name = _words(kind).replace(" ", "_")
     if name not in definitions:
         definitions[name] = {}
@@ -201,21 +250,24 @@ def _words(kind: type) -> str:
 
 @cache
 def _descriptions(kind: type) -> Mapping[str, str]:
-    """Return the text below each field of a class."""
-    (definition,) = ast.parse(inspect.cleandoc(inspect.getsource(kind))).body
+    """Return the text below each field of a class, as it stands."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)  # noqa: S101 - the source of a class
     texts = {}
     for field, text in zip(definition.body, definition.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             assert isinstance(text, ast.Expr)  # noqa: S101 - a test wants each field documented
-            texts[field.target.id] = _plain(inspect.cleandoc(ast.literal_eval(text.value)))
+            texts[field.target.id] = inspect.cleandoc(ast.literal_eval(text.value))
+        if isinstance(field, ast.Assign) and isinstance(field.targets[0], ast.Name):
+            assert isinstance(text, ast.Expr)  # noqa: S101 - likewise
+            texts[field.targets[0].id] = inspect.cleandoc(ast.literal_eval(text.value))
     return texts
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, *, markdown: bool = False) -> str:
     """Return a docstring's words as a reader of JSON knows them."""
-    text = re.sub(r"\s+", " ", text)
-    return text.replace("`None`", "null").replace("``", "").replace("`", "")
+    text = re.sub(r"\s+", " ", text).strip().replace("`None`", "null").replace("``", "`")
+    return re.sub(r"(?<=\. )null", "Null", text) if markdown else text.replace("`", "")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Self
 
+from ci_bench.records.forms import Bounds
 from ci_bench.records.metrics import ENGINE, LEAST_BYTES, PEAK_RSS, RECORDED, MetricKind, title_of
 from ci_bench.records.results import Unit
 
@@ -37,88 +38,133 @@ class Floor(StrEnum):
 class Rule(StrEnum):
     """Everything that a policy can give a severity to."""
 
+    default: Severity
+    """The severity that it has if a policy gives none."""
+
+    def __new__(cls, word: str, default: Severity = Severity.FAIL) -> Self:
+        """Make a rule of its word in documents and its default."""
+        rule = str.__new__(cls, word)
+        rule._value_, rule.default = word, default
+        return rule
+
     REGRESSED = "regressed"
+    """A metric is worse than in the baseline, beyond threshold and noise."""
     SUSPECTED = "suspected"
+    """A metric looks worse by more than noise explains, but there were too few launches to decide.
+    """
     COMMON_SHIFT = "common_shift"
+    """Against a saved baseline, all times of a suite are slower together by more than the normal
+    drift between runs.
+    """
     BELOW_FLOOR = "below_floor"
+    """A candidate arm's speedup or compression over the reference arm is below its floor, or
+    unknown.
+    """
     IMPLAUSIBLE = "implausible"
+    """A candidate arm is implausibly fast: beyond `implausible_speedup`, or beyond twice what the
+    device can compute.
+    """
     CLOCK_DISAGREES = "clock_disagrees"
+    """An arm's samples do not fit into the time of its turns by the parent's clock, which no
+    benched code can reach (check `witnessed`).
+    """
     PARITY_BROKEN = "parity_broken"
+    """A candidate's training diverges from the reference."""
     PARITY_UNDECIDED = "parity_undecided"
+    """It could not be decided whether a candidate trains like the reference."""
     ACCURACY_BROKEN = "accuracy_broken"
+    """A candidate's evaluation accuracy deviates by more than rounding explains."""
     LEARNING_CHANGED = "learning_changed"
-    LEARNING_UNKNOWN = "learning_unknown"
-    START_CHANGED = "start_changed"
+    """The training of head's reference arm diverges from base's, from the same start on the same
+    data.
+    """
+    LEARNING_UNKNOWN = "learning_unknown", Severity.WARN
+    """Head's training cannot be compared with base's: the data or the steps differ, or there were
+    too few seeds for a changed start.
+    """
+    START_CHANGED = "start_changed", Severity.WARN
+    """Head trains from different initial weights than base, and learns as well over several seeds.
+    """
     OUTPUTS_CHANGED = "outputs_changed"
-    OUTPUTS_UNKNOWN = "outputs_unknown"
+    """The outputs of head's reference arm differ from base's, from the same start and inputs."""
+    OUTPUTS_UNKNOWN = "outputs_unknown", Severity.WARN
+    """The outputs of base and head cannot be compared: start, inputs or random numbers differ, or
+    the tensors are too large or were not kept.
+    """
     CHECK_FAILED = "check_failed"
-    CHECK_UNKNOWN = "check_unknown"
-    DISTURBED = "disturbed"
+    """A check failed, such as `compiled` or `finite_loss`, or a required check has no result."""
+    CHECK_UNKNOWN = "check_unknown", Severity.WARN
+    """A check has no result."""
+    DISTURBED = "disturbed", Severity.WARN
+    """Samples count although the machine was disturbed while they were taken, or warm-up did not
+    reach a steady state and a metric is undecided.
+    """
     CASE_FAILED = "case_failed"
-    CASE_SKIPPED = "case_skipped"
+    """A case crashed, timed out, ran out of memory or raised an error."""
+    CASE_SKIPPED = "case_skipped", Severity.WARN
+    """A case cannot run on this machine."""
     CASE_NOT_RUN = "case_not_run"
+    """A planned case was not run because the budget was spent or the run ended."""
     CASE_REMOVED = "case_removed"
+    """A case of the baseline is missing, or is skipped now.
+
+    In a paired run, base's own tree plans the expected cases.
+    """
     CASE_REDUCED = "case_reduced"
+    """Head's plan of a case requires less than base's: fewer arms, stages, checks or times, a
+    looser threshold, a metric that no longer gates, another reference arm, or other parameters
+    under the same id. In a paired run also: the case does different work, so nothing can be
+    compared.
+    """
     METRIC_REMOVED = "metric_removed"
-    METRIC_REPLACED = "metric_replaced"
+    """A metric of the baseline is missing."""
+    METRIC_REPLACED = "metric_replaced", Severity.WARN
+    """The baseline was measured before ci-bench changed how it measures this metric, and cannot be
+    compared with head.
+    """
     METRIC_MISSING = "metric_missing"
-    CASE_NEW = "case_new"
-    POSSIBLE = "possible"
-    UNDECIDED = "undecided"
-    INCONCLUSIVE = "inconclusive"
+    """A metric that is required of every arm was not measured."""
+    CASE_NEW = "case_new", Severity.NOTE
+    """Cases that are not in the baseline, so there is nothing to compare them with yet."""
+    POSSIBLE = "possible", Severity.WARN
+    """An undecided metric looks worse, beyond the threshold and two standard errors."""
+    UNDECIDED = "undecided", Severity.WARN
+    """Metrics that can fail the run could not be decided.
+
+    With warn the run is undecided; with note it passes.
+    """
+    INCONCLUSIVE = "inconclusive", Severity.NOTE
+    """A metric could not be decided; one finding for each."""
     INCOMPARABLE = "incomparable"
+    """The two runs differ in machine, software or options."""
     BASELINE_MISSING = "baseline_missing"
-    BASELINE_FAILED = "baseline_failed"
+    """The baseline is missing, or nothing in it could be compared."""
+    BASELINE_FAILED = "baseline_failed", Severity.WARN
+    """The baseline run itself failed or was cut short."""
     BASELINE_CRASHED = "baseline_crashed"
+    """In a paired run, base crashed, was killed or timed out in a case that succeeded on head."""
     EMPTY_RUN = "empty_run"
+    """No case was planned, or all were skipped."""
     PARTIAL_RUN = "partial_run"
+    """The run is incomplete."""
     NARROWED = "narrowed"
-    CASES_UNDECLARED = "cases_undeclared"
-    ACCEPTED = "accepted"
-    ACCEPTANCE_UNUSED = "acceptance_unused"
+    """A flag of the workflow narrows or changes what the configuration measures (`filter`,
+    `device`, `launches` and others), or head had uncommitted changes.
+    """
+    CASES_UNDECLARED = "cases_undeclared", Severity.WARN
+    """The cases of a plugin, or of an entry that is planned from files of the tree, are not
+    declared (`cases`), and there is neither base's own plan nor the baseline of an earlier run. It
+    is then unknown whether all cases were measured.
+    """
+    ACCEPTED = "accepted", Severity.NOTE
+    """A change got worse within the bound that an entry of ci-bench-accepted.yml accepts for this
+    pull request.
+    """
+    ACCEPTANCE_UNUSED = "acceptance_unused", Severity.WARN
+    """An entry of ci-bench-accepted.yml for this pull request has expired, or is not needed."""
 
 
-DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {
-    Rule.REGRESSED: Severity.FAIL,
-    Rule.SUSPECTED: Severity.FAIL,
-    Rule.COMMON_SHIFT: Severity.FAIL,
-    Rule.BELOW_FLOOR: Severity.FAIL,
-    Rule.IMPLAUSIBLE: Severity.FAIL,
-    Rule.CLOCK_DISAGREES: Severity.FAIL,
-    Rule.PARITY_BROKEN: Severity.FAIL,
-    Rule.PARITY_UNDECIDED: Severity.FAIL,
-    Rule.ACCURACY_BROKEN: Severity.FAIL,
-    Rule.LEARNING_CHANGED: Severity.FAIL,
-    Rule.LEARNING_UNKNOWN: Severity.WARN,
-    Rule.START_CHANGED: Severity.WARN,
-    Rule.OUTPUTS_CHANGED: Severity.FAIL,
-    Rule.OUTPUTS_UNKNOWN: Severity.WARN,
-    Rule.CHECK_FAILED: Severity.FAIL,
-    Rule.CHECK_UNKNOWN: Severity.WARN,
-    Rule.DISTURBED: Severity.WARN,
-    Rule.CASE_FAILED: Severity.FAIL,
-    Rule.CASE_SKIPPED: Severity.WARN,
-    Rule.CASE_NOT_RUN: Severity.FAIL,
-    Rule.CASE_REMOVED: Severity.FAIL,
-    Rule.CASE_REDUCED: Severity.FAIL,
-    Rule.METRIC_REMOVED: Severity.FAIL,
-    Rule.METRIC_REPLACED: Severity.WARN,
-    Rule.METRIC_MISSING: Severity.FAIL,
-    Rule.CASE_NEW: Severity.NOTE,
-    Rule.POSSIBLE: Severity.WARN,
-    Rule.UNDECIDED: Severity.WARN,
-    Rule.INCONCLUSIVE: Severity.NOTE,
-    Rule.INCOMPARABLE: Severity.FAIL,
-    Rule.BASELINE_MISSING: Severity.FAIL,
-    Rule.BASELINE_FAILED: Severity.WARN,
-    Rule.BASELINE_CRASHED: Severity.FAIL,
-    Rule.EMPTY_RUN: Severity.FAIL,
-    Rule.PARTIAL_RUN: Severity.FAIL,
-    Rule.NARROWED: Severity.FAIL,
-    Rule.CASES_UNDECLARED: Severity.WARN,
-    Rule.ACCEPTED: Severity.NOTE,
-    Rule.ACCEPTANCE_UNUSED: Severity.WARN,
-}
+DEFAULT_SEVERITIES: Mapping[Rule, Severity] = {rule: rule.default for rule in Rule}
 
 UNANSWERED = frozenset(
     {
@@ -359,54 +405,116 @@ class Explain(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """Options for measuring; docs/configuration.md has them in full."""
+    """How to measure."""
 
-    device: str = "auto"
-    """``auto`` (the first GPU, else the CPU), ``cpu``, ``cuda`` or ``cuda:N``."""
-    threads: int | None = 1
-    """Intra-op threads of torch; `None` is one per core."""
+    device: Annotated[
+        str, Bounds(max_length=10, pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$", example="cuda:0")
+    ] = "auto"
+    """auto uses the first GPU, or the CPU on a machine without GPUs."""
+    threads: Annotated[int, Bounds(ge=1, le=4096)] | None = 1
+    """Intra-op threads of torch, and OMP_NUM_THREADS of commands and loops.
+
+    One is steadiest where cores are shared; `None` uses one per core.
+    """
+    launches: Annotated[int, Bounds(ge=1, le=1000)] = 3
+    """Number of launches.
+
+    Each starts fresh processes, so launches are the replicates. Paired runs with adaptive sampling
+    take as many as they need instead.
+    """
     sampling: Sampling = Sampling.ADAPTIVE
-    """Launches of a paired run: as the verdicts need, or a fixed number."""
-    launches: int = 3
-    """Number of launches, each a fresh set of processes."""
-    max_launches: int = 16
-    """Limit of adaptive sampling."""
-    blocks: int = 10
-    """ABBA blocks of one launch; a block times each arm twice."""
-    most_blocks: int = 40
-    """Limit of adaptive sampling, as long as blocks take less than twice the preparation."""
-    sample_s: float = 0.02
-    """Least duration of one sample, in seconds."""
-    warmup_s: float = 10.0
-    """Limit of waiting for a steady state, in seconds."""
-    stage_timeout_s: float = 1800.0
-    """Time limit of one worker, in seconds."""
-    budget_s: float | None = None
-    """Seconds after which no new case or launch starts; `None` sets no limit."""
-    case_budget_s: float | None = None
-    """Seconds after which a case gets no more launches; `None` sets no limit."""
-    compile_budget_s: float = 120.0
-    """Seconds for repeating the cold compilations of a case, all arms and sides together."""
-    lock_timeout_s: float = 3600.0
-    """Seconds to wait for a device that another run measures on."""
-    redo: int = 3
-    """Most repetitions of a block that was taken while the GPU was throttled or shared."""
-    rotate: int = 1
-    """Number of copies of each arm that calls go round."""
-    flush_l2: bool = False
-    """Whether a GPU's L2 cache is overwritten before each call."""
-    cuda_graph: bool = False
-    """Whether a GPU replays a captured call."""
-    referee: bool = True
-    """Whether unpredictable timed calls get fresh inputs, to compare their results."""
-    overlap: bool = True
-    """Whether untimed stages of base and head run simultaneously."""
-    energy_s: float = 0.0
-    """Seconds for which each arm runs twice in each launch to count its energy; 0 counts none."""
+    """In paired runs, take as many launches as the verdicts need, or always `launches`."""
+    max_launches: Annotated[int, Bounds(ge=1, le=16)] = 16
+    """Limit on the launches of adaptive sampling."""
+    blocks: Annotated[int, Bounds(ge=1, le=10000)] = 10
+    """ABBA blocks per launch; a block times each arm twice."""
+    most_blocks: Annotated[int, Bounds(ge=1, le=10000)] = 40
+    """Limit on the blocks per launch in paired runs with adaptive sampling.
+
+    A launch takes more than `blocks` while they take less than twice as long as the preparation of
+    the launch.
+    """
+    sample_s: Annotated[float, Bounds(gt=0, le=60)] = 0.02
+    """Minimum duration of one sample, in seconds."""
+    warmup_s: Annotated[float, Bounds(ge=0, le=3600)] = 10.0
+    """Limit on waiting for a steady state in warm-up, in seconds.
+
+    Warm-up also ends after twice as many samples as it prepares for, once it has lasted a second.
+    """
+    stage_timeout_s: Annotated[float, Bounds(gt=0, le=604800)] = 1800.0
+    """Time limit for one worker, in seconds."""
+    budget_s: Annotated[float, Bounds(gt=0, le=604800)] | None = None
+    """Start nothing that is expected to end after this many seconds, judging by its previous
+    duration. All cases are verified before one is timed, the most informative ones first; then come
+    peaks of memory. A tenth of it is kept for explaining. `None` for no limit. Waiting for a device
+    does not count.
+    """
+    lock_timeout_s: Annotated[float, Bounds(ge=0, le=86400)] = 3600.0
+    """Time to wait, in seconds, for a device that another run of ci-bench is using; 0 does not
+    wait.
+    """
+    case_budget_s: Annotated[float, Bounds(gt=0, le=604800)] | None = None
+    """Start no further launches of a case that took this many seconds; `None` for no limit."""
+    compile_budget_s: Annotated[float, Bounds(ge=0, le=604800)] = 120.0
+    """Time limit, in seconds, for repeating the cold compilations of a case in launches after the
+    first, all arms and sides together; 0 compiles cold once.
+    """
+    redo: Annotated[int, Bounds(ge=0, le=100)] = 3
+    """How often to retake a block of samples that was taken while the GPU was throttled or shared
+    with other processes.
+    """
+    energy_s: Annotated[float, Bounds(ge=0, le=600)] = 0.0
+    """Measure the energy of a step.
+
+    In each launch, each arm of each side runs twice for this many seconds, in turns and in addition
+    to the samples, while the GPU's energy counter is read (on the CPU the RAPL counter, if
+    readable). Energy is reported per step and per item, and includes what the device draws between
+    steps. GPUs update their counter about ten times a second, so two seconds are a good choice; 0
+    measures none.
+    """
     explain: Explain = Explain.ON_CHANGE
-    """Cases whose steps are profiled after the last launch."""
-    explain_s: float = 180.0
-    """Time limit of profiling, in seconds."""
+    """Which cases to profile.
+
+    Each side is profiled once, in separate processes after the last launch, so samples are not
+    affected. A profile lists operators, kernels and Python's own time by the user's lines, graph
+    breaks, and memory at the peak. `on-change` explains the arms of a paired run that are
+    regressed, suspected or wrong; `always` explains every arm of every case, also with one side
+    only; `never` explains none.
+    """
+    explain_s: Annotated[float, Bounds(gt=0, le=86400)] = 180.0
+    """Time limit for explaining, in seconds, within what `budget_s` leaves.
+
+    Arms that were not explained say so.
+    """
+    rotate: Annotated[int, Bounds(ge=1, le=64)] = 1
+    """Open each arm this many times and call the copies in turn.
+
+    No call then finds its inputs in the caches of the previous one, and effects of memory placement
+    average out within a launch. Memory and compilation cost multiply accordingly; peak memory and
+    parity are still measured on one copy. Commands are run as before.
+    """
+    flush_l2: bool = False
+    """On a GPU, overwrite its L2 cache before each call, outside the timed region and as often as
+    the host needs to queue the call. Every call then starts cold; meant for cases of the size of a
+    kernel. No effect on the CPU.
+    """
+    cuda_graph: bool = False
+    """On a GPU, capture one call of a step in a CUDA graph and replay it, without the host's work
+    during a call. Parts of a step are then not timed; if they would gate, the whole step gates
+    instead. A step that cannot be captured is called normally, and the check `graphed` gives the
+    reason. No effect on the CPU.
+    """
+    referee: bool = True
+    """While timing, at calls that no worker can predict, use fresh inputs and compare the result
+    with the reference arm (check `refereed`). An arm that remembers, skips or postpones its work
+    fails it.
+    """
+    overlap: bool = True
+    """Run untimed stages (verification; on the CPU also peaks of memory) on base and head
+    simultaneously, if there are enough cores and memory for both. On the CPU, both sides also
+    prepare their samples and compile cold simultaneously, each on half of the cores. On a GPU, the
+    processes of the next launch load torch while sides warm up, and are suspended during timing.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -421,6 +529,18 @@ class SuiteEntry:
     cases: tuple[str, ...] | int | None = None
 
 
+Word = Annotated[
+    str,
+    Bounds(
+        name="word",
+        description="Text on one line.",
+        min_length=1,
+        max_length=300,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+    ),
+]
+Script = Annotated[str, Bounds(min_length=1, max_length=10_000, pattern=r"^[^\x00]+$")]
+"""A shell command, or several lines of them."""
 LOCK_FILES = (
     "requirements*.txt",
     "pyproject.toml",
@@ -437,22 +557,43 @@ LOCK_FILES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
-    """Preparation of each side of a paired run."""
+    """How each side of a paired run is prepared."""
 
-    commands: tuple[str, ...] = ()
-    """Commands that run once per side, in its folder, with bash."""
-    timeout_s: float = 1800.0
+    commands: Annotated[
+        tuple[Script, ...],
+        Bounds(max_items=50, example=("pip install --no-build-isolation --no-deps -e .",)),
+    ] = ()
+    """Commands to run once per side, in its folder, each with `bash -euo pipefail`.
+
+    They install what the code needs into the side's separate environment.
+    """
+    timeout_s: Annotated[float, Bounds(gt=0, le=86400)] = 1800.0
     """Time limit for all commands of one side, in seconds."""
-    cache: str | None = None
-    """Folder that is kept between runs; `None` keeps none."""
-    cache_key: tuple[str, ...] = LOCK_FILES
-    """Files, as globs, whose change starts a new part of the cache."""
+    cache: Word | None = None
+    """A folder of the checkout that is kept between runs, such as `.ci-bench/setup-cache`.
+
+    It holds the downloads of pip and uv, and one folder per `cache_key`, which commands find in
+    CI_BENCH_SETUP_CACHE. `None` for none.
+    """
+    cache_key: Annotated[tuple[Word, ...], Bounds(max_items=50)] = LOCK_FILES
+    """Files, by name or glob, at any depth.
+
+    If one of them changes, CI_BENCH_SETUP_CACHE is a different folder.
+    """
     network: bool = False
-    """Whether commands may download, and a missing base or submodule be fetched."""
+    """Allow commands to download, and a missing base commit or submodule to be fetched.
+
+    Measuring never has network access.
+    """
     submodules: bool = True
-    """Whether submodules are checked out where the clone has them."""
-    writes: tuple[str, ...] = ()
-    """Files or folders of a tree, as globs, that measuring may change or add modules to."""
+    """Check out, on both sides, the submodules that the checkout has."""
+    writes: Annotated[
+        tuple[Annotated[str, Bounds(min_length=1, max_length=200)], ...], Bounds(max_items=100)
+    ] = ()
+    """Files of base's tree, by name or glob, that its own benchmarks overwrite or add modules to; a
+    folder includes all its contents. Any other change of base's files while head runs fails the
+    run.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -471,13 +612,12 @@ class Plugin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """Requirements of one of several machines.
-
-    They are the kind of its device (``cpu``, ``cuda``), and a part of its GPU's name.
-    """
+    """Requirements for a machine."""
 
     device: str | None = None
+    """The kind of its device: ``cpu`` or ``cuda``."""
     gpu: str | None = None
+    """A part of the name of its GPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,8 +1,9 @@
 """Forms of values in documents: bounds and patterns that their JSON schemas state.
 
-A document is declared once, as dataclasses whose fields have these types. ``tools/render_schemas.py``
-makes the schemas of it, and takes a field's description from the text below the field. Bounds are
-what a document may hold, not what is usual: they keep a stranger's file from being expensive.
+A document is declared once, as dataclasses whose fields have these types.
+``tools/render_schemas.py`` makes the schemas of it, and takes a field's description from the text
+below the field. Bounds are what a document may hold, not what is usual: they keep a stranger's file
+from being expensive.
 """
 
 from collections.abc import Mapping
@@ -38,7 +39,7 @@ class Bounds:
     """Most items of a list, or fields of a mapping."""
     choices: tuple[str | int, ...] = ()
     """All values that it may have; empty allows any."""
-    example: str | None = None
+    example: str | tuple[str, ...] | None = None
     """A value that has the form."""
 
 
