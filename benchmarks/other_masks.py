@@ -32,16 +32,7 @@ STEPS = 120
 RIGHT = ("drawing", "own_generator", "tuning")
 WRONG = tuple(
     f"drawing_and_{fault}"
-    for fault in (
-        "scaled",
-        "late",
-        "redrawn",
-        "halving",
-        "sharing",
-        "doubling",
-        "keeping",
-        "attending",
-    )
+    for fault in ("scaled", "late", "redrawn", "halving", "sharing", "doubling", "keeping")
 )
 USED = {
     problem.name: problem for problem in PROBLEMS if problem.dropout and problem.model != "lstm"
