@@ -18,7 +18,7 @@ from ci_bench.suites.shared.worker.draws import (  # noqa: E402
     told_apart,
 )
 from ci_bench.suites.shared.worker.dropping import (  # noqa: E402
-    Kind,
+    Dropout,
     drop_nothing,
     leaving_out,
     without_dropout,
@@ -166,16 +166,16 @@ def test_without_dropout_nothing_is_dropped_and_afterwards_all_is_as_it_was():
     assert not torch.equal(model(rows), model(rows))
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", Dropout)
 def test_without_the_other_kinds_one_kind_still_drops(kind):
     model, rows = Dropping(), torch.randn(2, 3, 4)
     alone = {
-        Kind.RECURRENT: lambda: model.recurrent(rows)[0],
-        Kind.LAYER: lambda: model.drop(rows),
-        Kind.ATTENTION: lambda: functional.scaled_dot_product_attention(rows, rows, rows, dropout_p=0.5),
+        Dropout.RECURRENT: lambda: model.recurrent(rows)[0],
+        Dropout.LAYER: lambda: model.drop(rows),
+        Dropout.ATTENTION: lambda: functional.scaled_dot_product_attention(rows, rows, rows, dropout_p=0.5),
     }  # fmt: skip
     with without_dropout(keeping=kind):
-        if kind is not Kind.RECURRENT:
+        if kind is not Dropout.RECURRENT:
             drop_nothing(model)
         still = [other for other, run in alone.items() if torch.equal(run(), run())]
     assert still == [other for other in alone if other is not kind]
@@ -190,18 +190,20 @@ def test_one_place_is_left_out_and_the_others_draw_as_before():
             return model(rows), dict(passed)
 
     usual, passed = out(None)
-    assert passed == {Kind.RECURRENT: 1, Kind.LAYER: 3, Kind.ATTENTION: 1}
+    assert passed == {Dropout.RECURRENT: 1, Dropout.LAYER: 3, Dropout.ATTENTION: 1}
     places = [(kind, number) for kind, count in passed.items() for number in range(count)]
     outs = [out(place)[0] for place in places]
     assert not any(torch.equal(usual, other) for other in outs)
     torch.manual_seed(0)
     assert torch.equal(model(rows), usual), "afterwards all is as it was"
-    last = outs[places.index((Kind.LAYER, 2))]  # the one on the outputs
+    last = outs[places.index((Dropout.LAYER, 2))]  # the one on the outputs
     assert torch.allclose(usual, torch.where(usual == 0, usual, 2 * last))
     model.eval()
     with leaving_out(model, None) as passed:
         model(rows)
-    assert passed == {Kind.LAYER: 1, Kind.ATTENTION: 1}, "modules drop nothing outside training"
+    assert passed == {Dropout.LAYER: 1, Dropout.ATTENTION: 1}, (
+        "modules drop nothing outside training"
+    )
 
 
 class Drowned(nn.Module):
@@ -234,15 +236,15 @@ def eager_steps(model):
 
 def test_a_control_sees_that_dropout_is_missing_anywhere():
     control = redraw(eager_steps(Drowned(1.0)), EPSILON, 128).control()
-    assert control == Control(places=3, kinds=(Kind.ATTENTION, Kind.LAYER), unseen=())
+    assert control == Control(places=3, kinds=(Dropout.ATTENTION, Dropout.LAYER), unseen=())
 
 
 def test_a_place_that_another_drowns_is_not_seen():
     control = redraw(eager_steps(Drowned(1e-3)), EPSILON, 128).control()
-    assert control.unseen == (Kind.ATTENTION, Kind.LAYER)
-    with without_dropout(keeping=Kind.ATTENTION):
+    assert control.unseen == (Dropout.ATTENTION, Dropout.LAYER)
+    with without_dropout(keeping=Dropout.ATTENTION):
         alone = redraw(eager_steps(Drowned(1e-3)), EPSILON, 128).control()
-    assert alone == Control(places=1, kinds=(Kind.ATTENTION,), unseen=())
+    assert alone == Control(places=1, kinds=(Dropout.ATTENTION,), unseen=())
 
 
 def test_a_place_whose_result_nobody_takes_is_no_place():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ci_bench.records.results import Outcome
 from ci_bench.suites.shared.planning.arms import CompiledArm
-from ci_bench.suites.shared.worker.dropping import Kind, drop_nothing, without_dropout
+from ci_bench.suites.shared.worker.dropping import Dropout, drop_nothing, without_dropout
 from ci_bench.suites.shared.worker.redrawing import (
     FEW_SEEDS,
     MANY_SEEDS,
@@ -97,14 +97,14 @@ def judged_over_seeds(
 
 
 def _alone(
-    witness: VerifyWitness, start: Start, build: Callable[[VerifyWitness], Ready], kind: Kind
+    witness: VerifyWitness, start: Start, build: Callable[[VerifyWitness], Ready], kind: Dropout
 ) -> Tested:
     """Test a fresh candidate with only one kind of dropout."""
     torch.compiler.reset()
     with without_dropout(keeping=kind):
         quiet = (
             witness
-            if kind is Kind.RECURRENT
+            if kind is Dropout.RECURRENT
             else replace(witness, build=partial(build_quiet, witness.build))
         )
         redrawing = _redrawing(quiet, quiet.build(candidate=None), start)

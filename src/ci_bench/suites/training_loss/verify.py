@@ -28,7 +28,7 @@ from ci_bench.records.results import (
 )
 from ci_bench.statistics.accuracy import is_certain
 from ci_bench.suites.shared.planning.arms import CompiledArm
-from ci_bench.suites.shared.worker.dropping import Kind, drop_nothing, without_dropout
+from ci_bench.suites.shared.worker.dropping import Dropout, drop_nothing, without_dropout
 from ci_bench.suites.shared.worker.first_calls import held_to, verified
 from ci_bench.suites.shared.worker.redrawing import Tested
 from ci_bench.suites.training_loss.checkpoints import Shelf
@@ -461,7 +461,7 @@ class TrainingVerifier(Trainer):
             return replace(probed, unexplained=unexplained[:MOST_DETAIL])
         return replace(probed, unexplained="", places=control.places, unseen=unseen)
 
-    def masks_tested(self, arm: str, alone: Kind | None = None) -> Tested | None:
+    def masks_tested(self, arm: str, alone: Dropout | None = None) -> Tested | None:
         """Test the masks of a fresh candidate, with all dropout or only that of one kind.
 
         `None` if this model does not train in this precision.
@@ -476,11 +476,13 @@ class TrainingVerifier(Trainer):
         except (RuntimeError, TypeError, ValueError):  # the check `without_dropout` says which
             return None
 
-    def _tested(self, candidate: Trainee, state: State, alone: Kind | None = None) -> Tested | None:
+    def _tested(
+        self, candidate: Trainee, state: State, alone: Dropout | None = None
+    ) -> Tested | None:
         """Do the same for a built candidate; `None` if memory does not suffice for eager, too."""
         try:
             eager = self._built(state, None)
-            if alone not in {None, Kind.RECURRENT}:
+            if alone not in {None, Dropout.RECURRENT}:
                 drop_nothing(eager.model)
                 drop_nothing(candidate.model)
             tested = compare_first_steps(

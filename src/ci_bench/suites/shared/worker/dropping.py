@@ -26,7 +26,7 @@ FUNCTIONS = (
 ATTENTION = functional.scaled_dot_product_attention
 
 
-class Kind(StrEnum):
+class Dropout(StrEnum):
     """A kind of dropout, by what drops."""
 
     LAYER = "dropout layers"
@@ -34,19 +34,19 @@ class Kind(StrEnum):
     RECURRENT = "recurrent layers"
 
 
-Place = tuple[Kind, int]
+Place = tuple[Dropout, int]
 """A kind of dropout, and its how manieth in a step, from 0 on."""
 
 
 @contextmanager
-def without_dropout(keeping: Kind | None = None) -> Iterator[None]:
+def without_dropout(keeping: Dropout | None = None) -> Iterator[None]:
     """Make torch's functions drop nothing, except for those of the kind `keeping`.
 
     Recurrent layers drop units themselves (`drop_nothing`).
     """
-    silent: dict[Kind, dict[str, Callable[..., Tensor]]] = {
-        Kind.LAYER: dict.fromkeys(FUNCTIONS, _keep_all),
-        Kind.ATTENTION: {ATTENTION.__name__: _attend_to_all},
+    silent: dict[Dropout, dict[str, Callable[..., Tensor]]] = {
+        Dropout.LAYER: dict.fromkeys(FUNCTIONS, _keep_all),
+        Dropout.ATTENTION: {ATTENTION.__name__: _attend_to_all},
     }
     with _replaced(
         {
@@ -67,7 +67,7 @@ def drop_nothing(module: nn.Module) -> None:
 
 
 @contextmanager
-def leaving_out(module: nn.Module, place: Place | None) -> Iterator[Mapping[Kind, int]]:
+def leaving_out(module: nn.Module, place: Place | None) -> Iterator[Mapping[Dropout, int]]:
     """Leave out one place of a step of `module`; yield the number of places passed, by kind.
 
     Other places draw the same random numbers as without this.
@@ -81,7 +81,7 @@ def leaving_out(module: nn.Module, place: Place | None) -> Iterator[Mapping[Kind
         and inner.dropout
         and inner.num_layers > 1
     ]
-    silenced = [inner for inner in recurrent if passed.is_left_out(Kind.RECURRENT)]
+    silenced = [inner for inner in recurrent if passed.is_left_out(Dropout.RECURRENT)]
     shares = [inner.dropout for inner in silenced]
     names = (*FUNCTIONS, ATTENTION.__name__)
     originals = {name: getattr(functional, name) for name in names}
@@ -105,9 +105,9 @@ def leaving_out(module: nn.Module, place: Place | None) -> Iterator[Mapping[Kind
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Passed:
     left_out: Place | None
-    count: Counter[Kind] = field(default_factory=Counter)
+    count: Counter[Dropout] = field(default_factory=Counter)
 
-    def is_left_out(self, kind: Kind) -> bool:
+    def is_left_out(self, kind: Dropout) -> bool:
         """Pass a place; return true if it is the one to leave out."""
         place = kind, self.count[kind]
         self.count[kind] += 1
@@ -125,7 +125,7 @@ def _dropping(function: Callable[..., Tensor], passed: _Passed) -> Callable[...,
         training: bool = trains,  # noqa: FBT001 - likewise
         inplace: bool = False,  # noqa: FBT001, FBT002 - likewise
     ) -> Tensor:
-        if not (p and training and passed.is_left_out(Kind.LAYER)):
+        if not (p and training and passed.is_left_out(Dropout.LAYER)):
             return function(input, p, training, inplace)
         function(input, p, training)
         return input
@@ -147,7 +147,7 @@ def _attending(function: Callable[..., Tensor], passed: _Passed) -> Callable[...
         **keywords: Any,
     ) -> Tensor:
         attended = function(query, key, value, attn_mask, dropout_p, *rest, **keywords)
-        if not dropout_p or not passed.is_left_out(Kind.ATTENTION):
+        if not dropout_p or not passed.is_left_out(Dropout.ATTENTION):
             return attended
         return function(query, key, value, attn_mask, 0.0, *rest, **keywords)
 

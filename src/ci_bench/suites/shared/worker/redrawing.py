@@ -21,7 +21,7 @@ from ci_bench.suites.shared.worker.draws import (
     slope_ratio,
     told_apart,
 )
-from ci_bench.suites.shared.worker.dropping import Kind, Place, leaving_out
+from ci_bench.suites.shared.worker.dropping import Dropout, Place, leaving_out
 
 OF_REFERENCE, OF_CANDIDATE, OF_SLOPES, OF_CONTROL = 1_000_003, 2_000_003, 3_000_017, 4_000_037
 """The first seeds of each."""
@@ -202,9 +202,9 @@ class Control:
 
     places: int
     """Number of places that were left out and matter."""
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Dropout, ...]
     """The kinds of these places."""
-    unseen: tuple[Kind, ...]
+    unseen: tuple[Dropout, ...]
     """Kinds whose least visible place could be missing unnoticed."""
 
 
@@ -217,7 +217,7 @@ class Tested:
     control: Control | None
     """`None` if something was found, or if no control was asked for."""
 
-    def with_each_alone(self, alone: Callable[[Kind], "Tested | None"]) -> tuple[str, str]:
+    def with_each_alone(self, alone: Callable[[Dropout], "Tested | None"]) -> tuple[str, str]:
         """Return the difference, and the kinds of dropout that could be missing unseen.
 
         A kind that others drown is tested without them.
