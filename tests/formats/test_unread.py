@@ -79,6 +79,7 @@ def test_a_text_is_called_by_its_tool(text, words) -> None:
     ("Function    Best Rate MB/s  Avg time\nCopy:  12345.6  0.01\n", "STREAM"), ("# OSU MPI-CUDA Latency Test v7.3\n0  0.61\n", "OSU"),
     ('{"_wandb":{"runtime":1},"train/loss":0.1}', "W&B"), ('{"epoch":3.0,"train_samples_per_second":24.3}', "trainer_state.json"),
     ('[{"name":"a","ips":1.5,"stddev":1}]', "benchmark-ips"), ("expression,min,median,itr/sec\na,1us,1us,7\n", "R's bench"),
+    ("size,Triton\n4096.0,712.1\n", "Triton"), ("Compiler,Time (ms)\ngcc,12.1\n", "a table in CSV"),
     ("name,time_ms\nmatmul,12.1\n", "a table in CSV"), ('[{"name":"a","time_ms":1.5}]', "a list (fields: 'name', 'time_ms')"),
     ("Hello, world\nthis, then, is prose\n", "it is neither JSON"), ("[INFO] warming up\nready\n", "it is neither JSON"),
 ])  # fmt: skip

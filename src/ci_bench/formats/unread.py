@@ -53,7 +53,7 @@ _OUTPUTS = (
     ("TritonBench", r"\Ax_val;|^ *\([\w, ]+\) .*-(tflops|speedup|gbps|latency)\b"),
     (
         "Triton's perf_report",
-        r"\A[\w.]+(,[\w.]+)*,[\w .-]+ \((GB/s|TFLOPS|ms)\)|^\S*-performance:$",
+        r"\A[^\n]*(,Triton\b|,[\w ]+ \((GB/s|TFLOPS)\))|^\S*-performance:$",
     ),
     ("torch.utils.benchmark", r"<torch\.utils\.benchmark|^Times are in \w+ \(\w+\)"),
 )
@@ -259,7 +259,7 @@ _LOOKS = (
     ("a table of dynamo's graph breaks, which has no benchmarks", r"\Amodel,reason,user_stack"),
     (
         "dynamo's summary of speedups; the tables with a row for each model are read",
-        r"\ACompiler,\w+",
+        r"\ACompiler,(torchbench|huggingface|timm)",
     ),
     (
         "a log of GPUs, which has no benchmarks",
