@@ -81,6 +81,7 @@ def test_a_text_is_called_by_its_tool(text, words) -> None:
     ('[{"name":"a","ips":1.5,"stddev":1}]', "benchmark-ips"), ("expression,min,median,itr/sec\na,1us,1us,7\n", "R's bench"),
     ("size,Triton\n4096.0,712.1\n", "Triton"), ("Compiler,Time (ms)\ngcc,12.1\n", "a table in CSV"),
     ("name,time_ms\nmatmul,12.1\n", "a table in CSV"), ('[{"name":"a","time_ms":1.5}]', "a list (fields: 'name', 'time_ms')"),
+    ("benchmarks 10 20 of them\nran\n", "it is neither JSON"),
     ("Hello, world\nthis, then, is prose\n", "it is neither JSON"), ("[INFO] warming up\nready\n", "it is neither JSON"),
 ])  # fmt: skip
 def test_another_form_of_a_tool_is_called_by_it(text, words) -> None:

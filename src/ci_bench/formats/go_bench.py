@@ -26,7 +26,7 @@ _FAILED = re.compile(r"--- FAIL: (Benchmark\S+)")
 _SKIPPED = re.compile(r"--- SKIP: (Benchmark\S+)")
 _HEAD = re.compile(r"(goos|goarch|pkg|cpu): (.+)")
 _LOOKS = re.compile(
-    r"Benchmark\S*(?<!:)\s+\d+\s+(?:[-+.]?\d|nan|inf).*|(?:goos|goarch|pkg): .+", re.IGNORECASE
+    r"Benchmark\S*(?<!:)\s+\d+\s+(?:[-+.]?\d|(?i:nan|inf)).*|(?:goos|goarch|pkg): .+"
 )
 """A result, or a line of the header that other tools do not print: several print ``cpu: …``."""
 _BENCHSTAT = re.compile(r".*│.*|,.*\b(?:CI|vs base)\b.*")
