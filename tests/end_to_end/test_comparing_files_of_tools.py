@@ -1,6 +1,7 @@
 """`compare` takes what other tools wrote: a slower benchmark is said, its neighbours are not, and nothing is claimed to be known."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -500,3 +501,21 @@ def test_a_training_log_is_named(ci_bench, tmp_path) -> None:
     code, _, said = ci_bench("compare", log, log)
     assert code == 2
     assert "a training log; compare it with the option `losses`" in said
+
+
+def test_a_changed_unit_of_no_known_scale_is_named(ci_bench, tmp_path) -> None:
+    sides = [
+        measured(tmp_path, name, ("power", unit, 300), ("sort", "ms", 1))
+        for name, unit in (("base", "mW"), ("head", "W"))
+    ]
+    code, _, said = ci_bench("compare", *sides)
+    assert code == 2
+    assert re.search(r"'power' has the unit 'W' in .*, and 'mW' in .*; convert one of them", said)
+
+
+def test_show_names_the_tool_of_a_file(ci_bench, tmp_path) -> None:
+    file = tmp_path / "summary.json"
+    file.write_text('{"metrics": {}, "root_group": {}}')
+    code, _, said = ci_bench("show", file)
+    assert code == 2
+    assert "nor a training log: it looks like a load test's results, which are not read" in said

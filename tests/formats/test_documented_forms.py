@@ -57,6 +57,14 @@ def test_nvbench_without_a_median_takes_the_mean() -> None:
     assert catalogue.read(json.dumps(raw)).series[0].values == (1.25e-05,)
 
 
+def test_a_rate_of_no_time_is_no_reason_to_refuse_nvbenchs_file() -> None:
+    text = (DATA / "nvbench-form-1.0.0.json").read_text().replace('"1500000000000.0"', '"inf"')
+    assert '"inf"' in text
+    labels = [one.label for one in catalogue.read(text).series]
+    assert "copy[Device=0 Elements=2^24]" in labels
+    assert "copy[Device=0 Elements=2^24] bytes_per_second" not in labels
+
+
 def test_optimum_benchmark_takes_every_latency_and_the_peaks_of_the_process() -> None:
     series = shape(load("optimum_benchmark-form.json"))
     assert series["bert_forward forward"] == ((0.0101, 0.0099, 0.0103), "s", "lower")
@@ -120,6 +128,22 @@ def test_the_direction_of_a_custom_file_is_that_of_the_named_tool(form, better) 
     assert [series.values for series in reading.series] == [(70.0,), (150.5,)], (
         "a number in quotation marks is one"
     )
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_record_without_a_number_failed(missing) -> None:
+    records = [
+        {"name": "a", "unit": "ms", "value": missing},
+        {"name": "b", "unit": "ms", "value": 1},
+    ]
+    found = catalogue.read(json.dumps(records), "customSmallerIsBetter")
+    assert [one.benchmark for one in found.failed] == ["a"]
+    assert [one.benchmark for one in found.series] == ["b"]
+    entry = {"commit": {"id": "f2f20f8e"}, "date": 1795263400000, "tool": "go", "benches": records}
+    store = json.dumps({"lastUpdate": 1, "repoUrl": "", "entries": {"s": [entry]}})
+    assert [one.benchmark for one in catalogue.read(store).failed] == ["s/a"]
+    history, left_out = read_action_history(store, tool_version="1", fingerprint=lambda _: "0" * 16)
+    assert (len(history.series), len(left_out)) == (1, 1)
 
 
 def test_the_store_gives_the_newest_entry_of_each_suite_with_its_tools_direction() -> None:

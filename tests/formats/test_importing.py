@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from ci_bench.formats import catalogue, is_imported
-from ci_bench.formats.importing import MOST_VALUES, case_id, import_results, known_facts
+from ci_bench.formats.importing import (
+    MOST_VALUES,
+    case_id,
+    import_results,
+    known_facts,
+    require_same_units,
+)
 from ci_bench.formats.series import Absent, Reading, Series, Unreadable
 from ci_bench.records import documents
 from ci_bench.records.results import Better, Run, RunState, Status, Unit
@@ -190,8 +196,29 @@ def test_files_of_one_side_belong_together(other, word) -> None:
 def test_nothing_that_can_be_compared_is_an_error() -> None:
     with pytest.raises(Unreadable, match="which way 'score' is better"):
         imported(reading(series("score", (1.0,), better=None)))
-    with pytest.raises(Unreadable, match="nothing can be compared"):
+    with pytest.raises(
+        Unreadable, match=r"\('a'\) are derived .* nothing can be compared: have the"
+    ):
         imported(reading(series("a", (1.0,), derived=True)))
+    custom = reading(series("a", (1.0,), unit="ms", better=None), form="github-action-benchmark")
+    with pytest.raises(Unreadable, match="better: name it with --from customSmallerIsBetter"):
+        imported(custom)
+
+
+@pytest.mark.parametrize(
+    ("unit", "other", "refused"),
+    [("W", "mW", True), ("", "W", True), ("foo/s", "kfoo/s", True), ("", "count", False), ("ms", "us", False), ("W", "J", False)],
+)  # fmt: skip
+def test_units_of_no_known_scale_have_to_be_the_same(unit, other, refused) -> None:
+    files = [
+        (name, reading(series("a", (1.0,), unit=text)))
+        for name, text in (("base", unit), ("head", other))
+    ]
+    if refused:
+        with pytest.raises(Unreadable, match=r"'a' has the unit .* in head, and .* in base"):
+            require_same_units(files)
+    else:
+        require_same_units(files)
 
 
 @pytest.mark.parametrize(

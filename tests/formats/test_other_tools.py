@@ -36,9 +36,16 @@ def test_jmh() -> None:
             "ops/ms",
             Better.HIGHER,
         ),
+        "org.example.Queue.offer[thrpt, size=64, threads=4] gc.alloc.rate.norm": (
+            ((48.0, 48.0), (48.0, 48.0)),
+            "B/op",
+            Better.LOWER,
+        ),
         "org.example.Queue.poll[avgt]": (((2.4, 2.6),), "us/op", Better.LOWER),
     }
-    assert [*shape(reading, derived=True)] == [
+    rows = json.loads((DATA / "jmh-form.json").read_text())
+    rows[0]["secondaryMetrics"]["gc.alloc.rate.norm"]["scoreUnit"] = "MB/sec"
+    assert [*shape(catalogue.read(json.dumps(rows)), derived=True)] == [
         "org.example.Queue.offer[thrpt, size=64, threads=4] gc.alloc.rate.norm"
     ]
     assert reading.machine == {"jdk": "21.0.2", "vm": "OpenJDK 64-Bit Server VM"}
@@ -55,6 +62,14 @@ def test_what_jmh_could_not_measure_is_no_reason_to_refuse_the_file() -> None:
     found = catalogue.read(json.dumps(rows))
     assert [one.benchmark for one in found.failed] == ["org.example.Queue.poll[avgt]"]
     assert [one.measure for one in found.series] == ["", "gc.alloc.rate.norm"]
+
+
+def test_commands_that_show_part_of_their_parameters_are_kept_apart() -> None:
+    rows = [
+        {"command": "build 16", "mean": 1.0, "parameters": {"jobs": jobs}} for jobs in ("1", "6")
+    ]
+    found = catalogue.read(json.dumps({"results": rows}))
+    assert [one.benchmark for one in found.series] == ["build 16 [jobs=1]", "build 16 [jobs=6]"]
 
 
 def test_criterion_divides_by_iterations() -> None:
@@ -283,7 +298,9 @@ def test_an_old_file_of_asv_is_named_with_what_to_do(columns) -> None:
         ("token_per_sec", "token/s", Better.HIGHER), ("peak_mem (mb)", "mb", Better.LOWER), ("errors_per_sec", "errors/s", None),
         ("compile_time_instruction_count", "", Better.LOWER), ("accuracy(top1)", "top1", None), ("latency", "", None),
         ("mean_ttft_ms", "ms", Better.LOWER), ("latency_s", "s", Better.LOWER), ("request_throughput", "1/s", Better.HIGHER),
-        ("speedup", "", Better.HIGHER), ("peak_mem_gb", "gb", Better.LOWER), ("free_mem_gb", "", None), ("items", "", None),
+        ("speedup", "", Better.HIGHER), ("tokens per sec", "tokens/s", Better.HIGHER), ("ops-per-sec", "ops/s", Better.HIGHER),
+        ("samples_per_ms", "samples/ms", Better.HIGHER), ("all tokens / sec", "tokens/s", Better.HIGHER), ("ns_per_day", "ns/day", Better.HIGHER),
+        ("tokens_per_sec_per_gpu", "tokens/s", Better.HIGHER), ("unused_mem_gb", "", None), ("peak_mem_gb", "gb", Better.LOWER), ("free_mem_gb", "", None), ("items", "", None),
         ("gemm-tflops", "tflops", Better.HIGHER), ("triton_tflops", "tflops", Better.HIGHER), ("num_s", "", None),
     ],
 )  # fmt: skip

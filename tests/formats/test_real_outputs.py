@@ -57,6 +57,12 @@ def test_pytest_benchmark_without_the_rounds_gives_the_median() -> None:
     ]
 
 
+def test_an_old_pytest_benchmark_calls_its_processor_a_brand() -> None:
+    raw = json.loads((DATA / "pytest_benchmark-5.3.1.json").read_text())
+    raw["machine_info"]["cpu"] = {"brand": "CPU X", "count": 8}
+    assert catalogue.read(json.dumps(raw)).machine["cpu"] == "CPU X"
+
+
 def test_pyperf_keeps_runs_and_warmups_apart_and_leaves_calibration_out() -> None:
     sort, join = load("pyperf-2.10.0.json").series
     assert (sort.label, join.label) == ("sort", "join [1000]")

@@ -43,6 +43,54 @@ def test_a_text_is_called_by_its_tool(text, words) -> None:
         catalogue.read(text)
 
 
+@pytest.mark.parametrize(("text", "words"), [
+    ("```\n\nBenchmarkDotNet v0.13.12, Ubuntu\n```\n| Method | Mean |\n|--- |---:|\n", "BenchmarkDotNet"),
+    ("Method,Job,Mean\nMd5,DefaultJob,1.8 us\n", "BenchmarkDotNet"),
+    ("|   ns/op |  op/s |    err% |  total | benchmark\n|---:|---:|---:|---:|:---\n", "nanobench"),
+    ('"title";"name";"elapsed";"error %"\n"b";"fib";5e-9;0.1\n', "nanobench"),
+    ("Celero\n|  Group  |  Experiment  |  Prob. Space  |\n", "Celero"),
+    ('[cols="<,>,>,>,>"]\n|===\n| Command \n| Mean [ms] \n', "hyperfine"), ("| Command  |  Mean [ms] |  Min [ms] |\n|--+--|\n", "hyperfine"),
+    ("group      base      new\n-----      ----      ---\nfib  1.00  26.1±0.31µs\n", "cargo bench"),
+    ('{"version":"6","kind":"LibraryBenchmark","function_name":"fib"}', "gungraun"),
+    ('[{"name":"fib","result":{"aborted":false,"hz":1234.5}}]', "tinybench"), ("name,min,max,mean,stddev\nt,1,2,1.5,0\n", "pytest-benchmark"),
+    ("telco: Mean +- std dev: [a] 10.0 ms +- 0.1 ms -> [b] 13.0 ms +- 0.1 ms: 1.30x slower\n", "`-o FILE`"),
+    ("+---+---+\n| Benchmark | base   | head |\n+===+===+\n", "`-o FILE`"),
+    ("goos: linux\npkg: p\ncpu: X\n,old.txt,,new.txt\n,sec/op,CI,sec/op,CI,vs base,P\nEncode-8,1.7e-06,1%,1.4e-06,1%,-17%,p=0\n", "benchstat"),
+    ("name,old time/op (ns/op),±,new time/op (ns/op)\nA,1,1%,2\n", "benchstat"),
+    ("clk: ~3 GHz\ncpu: Apple M2\nruntime: node 22.0.0\n\nbenchmark  avg (min … max) p75\nfib  321 ns/iter\n", "mitata"),
+    ('{"version":1,"runtime":"Deno/1.41.0 x86_64","cpu":"X","benches":[]}', "mitata"),
+    ('{"context":{"build":{}},"benchmarks":[{"name":"a","className":"B","totalRunTimeNs":1,"metrics":{}}]}', "androidx"),
+    ("Benchmark 1 (100 runs): ./a\n  measurement   mean\n  wall_time  12.3ms ± 0.12ms\n", "hyperfine"),
+    ("| Change   | Before [a]    | Ratio | Benchmark (Parameter)   |\n|---|---|---|---|\n", "asv"),
+    ("200000 loops, best of 5: 1.23 usec per loop\n", "pyperf timeit"), ("\nreal\t0m1.234s\n", "hyperfine"),
+    ("=========== slowest durations ===========\n1.23s call t.py::a\n", "--benchmark-json"),
+    ('<?xml version="1.0"?><testsuite tests="1"><testcase/></testsuite>', "results of tests"),
+    ("============ Serving Benchmark Result ============\nSuccessful requests: 1\n", "serving benchmark"),
+    ("&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec\n", "trtexec"), ("ggml_cuda_init: 1\n| model   | size |\n", "llama-bench"),
+    ('{"results":{"hellaswag":{"acc":0.57,"acc_stderr":0.005}}}', "lm-evaluation-harness"),
+    (" ** CUDA GPU Kernel Summary:\n\n Time (%)  Total Time (ns)  Name\n", "Nsight"), ("# started on x\n\n1.5,msec,task-clock:u,123,100.00,0.99,CPUs\n", "perf"),
+    ("Session creation time cost: 0.1 s\nAverage inference time cost: 12.1 ms\n", "onnxruntime"),
+    ("[Step 11/11] Dumping statistics report\n[ INFO ] Count: 1000 iterations\n", "OpenVINO"),
+    ("[--------- Batched dot ---------]\n   |  mul/sum  |\nTimes are in microseconds (us).\n", "torch.utils.benchmark"),
+    ("[0]:transA,transB,hipblaslt-Gflops,us\nN,N,4123.1,333\n", "hipblaslt"), ("[CUDA Bandwidth Test] - Starting...\nRunning on\n", "bandwidthTest"),
+    ("Problem,Provider,Operation,Disposition,Status,Runtime\n1,CUTLASS,g,passed,success,0.5\n", "CUTLASS"),
+    ("### causal=False, headdim=64 ###\nFlash2 fwd: 312.12 TFLOPs/s, bwd: 212.11 TFLOPs/s\n", "FlashAttention"),
+    ("M,N,Triton (GB/s),Torch (GB/s)\n1,2,3,4\n", "Triton"), ("x_val;triton-tflops\n(1, 2);3\n", "TritonBench"),
+    ("Function    Best Rate MB/s  Avg time\nCopy:  12345.6  0.01\n", "STREAM"), ("# OSU MPI-CUDA Latency Test v7.3\n0  0.61\n", "OSU"),
+    ('{"_wandb":{"runtime":1},"train/loss":0.1}', "W&B"), ('{"epoch":3.0,"train_samples_per_second":24.3}', "trainer_state.json"),
+    ('[{"name":"a","ips":1.5,"stddev":1}]', "benchmark-ips"), ("expression,min,median,itr/sec\na,1us,1us,7\n", "R's bench"),
+    ("size,Triton\n4096.0,712.1\n", "Triton"), ("Compiler,Time (ms)\ngcc,12.1\n", "a table in CSV"),
+    ("name,time_ms\nmatmul,12.1\n", "a table in CSV"), ('[{"name":"a","time_ms":1.5}]', "a list (fields: 'name', 'time_ms')"),
+    ("benchmarks 10 20 of them\nran\n", "it is neither JSON"),
+    ("Hello, world\nthis, then, is prose\n", "it is neither JSON"), ("[INFO] warming up\nready\n", "it is neither JSON"),
+])  # fmt: skip
+def test_another_form_of_a_tool_is_called_by_it(text, words) -> None:
+    assert words in appearance(text)
+    with pytest.raises(Unreadable, match="what is read: measurements") as error:
+        catalogue.read(text)
+    assert words in str(error.value)
+
+
 @pytest.mark.parametrize(
     "part",
     [
@@ -54,6 +102,13 @@ def test_a_text_is_called_by_its_tool(text, words) -> None:
         '"Action":"x",',
         "-- benchmark: 1 tests ",
         "│ ",
+        "[- ",
+        "1,,a,",
+        "(a, b) ",
+        "=",
+        "| Benchmark |",
+        '"a",',
+        " before ",
     ],
 )
 def test_a_hostile_text_is_described_at_once(part) -> None:
@@ -127,6 +182,14 @@ def test_shards_of_the_dynamo_runner_may_have_other_columns() -> None:
     assert [(one.benchmark, one.runs) for one in found.series if not one.derived] == [
         ("a cuda batch=1", ((5.0,),)), ("b cuda batch=1", ((7.0,),)),
     ]  # fmt: skip
+
+
+def test_a_result_of_go_without_a_number_fails_its_benchmark() -> None:
+    found = catalogue.read("pkg: p\nBenchmarkA-8 10 NaN ns/op\nBenchmarkB-8 10 5 ns/op\n")
+    assert [(one.benchmark, one.reason) for one in found.failed] == [
+        ("p.BenchmarkA-8", "a result of it is NaN ns/op")
+    ]
+    assert [one.benchmark for one in found.series] == ["p.BenchmarkB-8"]
 
 
 def test_a_command_that_a_signal_ended_is_named() -> None:

@@ -76,6 +76,7 @@ def read_sides(sides: Mapping[str, Sequence[Path]], source: str) -> list[SideRea
     opened = {name: _opened(name, paths, source) for name, paths in sides.items()}
     foreign = {name: side for name, side in opened.items() if not isinstance(side, SideRead)}
     readings = _with_full_names(foreign)
+    _require_same_units(readings)
     return [
         side if isinstance(side, SideRead) else _imported(name, side, readings[name])
         for name, side in opened.items()
@@ -121,6 +122,18 @@ def _with_full_names(
         with_full_names([reading for files in sides.values() for _, reading in files.values()])
     )
     return {name: {str(path): next(renamed) for path in files} for name, files in sides.items()}
+
+
+def _require_same_units(sides: "Mapping[str, Mapping[str, Reading]]") -> None:
+    if not sides:
+        return
+    from ci_bench.formats.importing import require_same_units
+    from ci_bench.formats.series import Unreadable
+
+    try:
+        require_same_units([file for files in sides.values() for file in files.items()])
+    except Unreadable as error:
+        raise BadInput(str(error)) from error
 
 
 def _begin(path: Path) -> bytes:

@@ -9,6 +9,7 @@ from ci_bench.formats.catalogue import decode, read
 from ci_bench.formats.series import Unreadable
 from ci_bench.formats.tool_files import read_content
 from ci_bench.formats.training_log import Log
+from ci_bench.formats.unread import tool_of
 from ci_bench.judge.parity.verdict import numeric_finding
 from ci_bench.records import documents
 from ci_bench.records.results import Masks, Role
@@ -46,7 +47,8 @@ def show_log(path: Path) -> None:
     try:
         log = read_steps([path], Losses())
     except (Unreadable, OSError) as error:
-        raise BadInput(f"{path}: neither a ci-bench document nor a training log: {error}") from None
+        why = f"it looks like {tool}" if (tool := _tool_of(path)) else str(error)
+        raise BadInput(f"{path}: neither a ci-bench document nor a training log: {why}") from None
     say(f"{path}\n" + "".join(f"  {line}\n" for line in _lines(log)))
 
 
@@ -54,6 +56,14 @@ def _form_of(path: Path) -> str:
     """Return the format of another tool's benchmark file; empty if it has none of them."""
     try:
         return read(decode(read_content(path))).form
+    except Unreadable:
+        return ""
+
+
+def _tool_of(path: Path) -> str:
+    """Return the tool whose benchmarks are in a file of no format; empty if it is unknown."""
+    try:
+        return tool_of(decode(read_content(path)))
     except Unreadable:
         return ""
 

@@ -32,7 +32,7 @@ from ci_bench.formats.parsing import MAX_NAME, Node, parse_json
 from ci_bench.formats.recognising import renamed, with_stable_names
 from ci_bench.formats.series import Absent, Reading, Unreadable
 from ci_bench.formats.tool_files import MAX_BYTES
-from ci_bench.formats.unread import PACKED, appearance
+from ci_bench.formats.unread import PACKED, appearance, is_bracketed
 from ci_bench.records.faults import show
 from ci_bench.records.spelling import nearest
 
@@ -221,7 +221,12 @@ def _read_any(text: str) -> Reading:
             return replace(candidate.read(candidate.parse(text)), form=name)
     if not text.lstrip().startswith(("{", "[")):
         raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}")
-    root = oss_benchmark.parse(text)
+    try:
+        root = oss_benchmark.parse(text)
+    except Unreadable as error:
+        if is_bracketed(text):
+            raise Unreadable(f"{appearance(text)}; {_WHAT_TO_DO}") from error
+        raise
     if form := _form_of(root):
         return replace(_FORMATS[form].read(root), form=form)
     if github_action_benchmark.matches_custom(root):

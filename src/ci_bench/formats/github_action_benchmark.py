@@ -20,8 +20,8 @@ from functools import partial
 from ci_bench.formats import FORMAT
 from ci_bench.formats.exporting import Export, Written
 from ci_bench.formats.importing import ARM, MAIN, SUITE, VALUE, plain_name
-from ci_bench.formats.parsing import Node, is_number, parse_json
-from ci_bench.formats.series import Reading, Series, one_run
+from ci_bench.formats.parsing import Node, is_missing, is_number, parse_json
+from ci_bench.formats.series import Absent, Reading, Series, one_run
 from ci_bench.formats.units import interpret
 from ci_bench.records.forms import Fact
 from ci_bench.records.history import LARGEST, Entry, History, HistoryMachine, Points
@@ -73,11 +73,21 @@ def better_of(tool: str, unit: str) -> Better:
 
 
 def read_custom(root: Node, *, better: Better | None) -> Reading:
-    """Read one number for each name."""
+    """Read one number for each name; a record without one failed."""
+    records = list(root.items())
     return Reading(
-        series=tuple(_series(record, better) for record in root.items()),
+        series=tuple(_series(record, better) for record in records if not _is_without(record)),
+        failed=tuple(map(_failed, filter(_is_without, records))),
         tool="github-action-benchmark",
     )
+
+
+def _is_without(record: Node) -> bool:
+    return is_missing(record.field("value").value)
+
+
+def _failed(record: Node, prefix: str = "") -> Absent:
+    return Absent(benchmark=prefix + record.field("name").text(), reason="it has no number")
 
 
 read_bigger = partial(read_custom, better=Better.HIGHER)
@@ -95,16 +105,19 @@ def parse_store(text: str) -> Node:
 def read_store(root: Node) -> Reading:
     """Read the newest entry of each suite of the store; names are those of suite and benchmark."""
     series: list[Series] = []
+    failed: list[Absent] = []
     for suite, entries in root.field("entries").fields():
         entry_list = list(entries.items())
         if entry_list:
             tool = entry_list[-1].field("tool")
             name = _read_tool(tool)
-            series += [
-                _series(bench, better_of(name, str(bench.field("unit").value)), f"{suite}/")
-                for bench in entry_list[-1].field("benches").items()
-            ]
-    return Reading(series=tuple(series), tool="github-action-benchmark")
+            for bench in entry_list[-1].field("benches").items():
+                if _is_without(bench):
+                    failed.append(_failed(bench, f"{suite}/"))
+                else:
+                    better = better_of(name, str(bench.field("unit").value))
+                    series.append(_series(bench, better, f"{suite}/"))
+    return Reading(series=tuple(series), failed=tuple(failed), tool="github-action-benchmark")
 
 
 def _read_tool(tool: Node) -> str:
@@ -209,6 +222,9 @@ def _read_entry(suite: str, entry: Node, collected: _Collected, tool_version: st
     for bench in entry.field("benches").items():
         name = f"{suite}/{bench.field('name').text()}"
         unit = str(bench.field("unit").value)
+        if _is_without(bench):
+            collected.left_out.append(f"{bench.path}: {name} has no number")
+            continue
         measured, better = interpret(unit), better_of(kind, unit)
         value = coerced(bench.field("value")) * measured.scale
         if (measured.unit in TIMES and value <= 0) or abs(value) > LARGEST:

@@ -5,6 +5,7 @@ benchmark has several lines, which are samples of one process. Output of the ben
 between its name and its numbers. https://pkg.go.dev/golang.org/x/perf/benchfmt
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,11 @@ _PACKAGE_FAILED = re.compile(r"FAIL\s+(\S+)\s+(?:\[.*|\d.*)")
 _FAILED = re.compile(r"--- FAIL: (Benchmark\S+)")
 _SKIPPED = re.compile(r"--- SKIP: (Benchmark\S+)")
 _HEAD = re.compile(r"(goos|goarch|pkg|cpu): (.+)")
+_LOOKS = re.compile(
+    r"Benchmark\S*(?<!:)\s+\d+\s+(?:[-+.]?\d|(?i:nan|inf)).*|(?:goos|goarch|pkg): .+"
+)
+"""A result, or a line of the header that other tools do not print: several print ``cpu: …``."""
+_BENCHSTAT = re.compile(r".*│.*|,.*\b(?:CI|vs base)\b.*")
 _MAIN = "ns/op"
 _LOWER = {"allocs/op": Better.LOWER, "B/op": Better.LOWER}
 
@@ -31,13 +37,13 @@ _LOWER = {"allocs/op": Better.LOWER, "B/op": Better.LOWER}
 def matches(text: str) -> bool:
     """Return whether a line is a result, a failure, or of the header before the results.
 
-    The tables of benchstat, which have bars, do not match.
+    The tables of benchstat, which have bars or columns of intervals, do not match.
     """
     lines = [line.strip() for line in text[:10_000].splitlines()]
     is_output = any(
-        pattern.fullmatch(line) for line in lines for pattern in (_RESULT, _HEAD, _PACKAGE_FAILED)
+        pattern.fullmatch(line) for line in lines for pattern in (_LOOKS, _PACKAGE_FAILED)
     )
-    return is_output and not any("│" in line for line in lines)
+    return is_output and not any(map(_BENCHSTAT.fullmatch, lines))
 
 
 def read(text: str) -> Reading:
@@ -98,7 +104,10 @@ class _Lines:
 
     def _add_numbers(self, name: str, words: str, number: int) -> None:
         for unit, value in _pairs(words.split(), number):
-            self.values.setdefault((name, unit), []).append(value)
+            if math.isnan(value):
+                self.failed.append(Absent(benchmark=name, reason=f"a result of it is NaN {unit}"))
+            else:
+                self.values.setdefault((name, unit), []).append(value)
 
     def _full(self, name: str) -> str:
         package = self.head.get("pkg", "")
@@ -124,7 +133,8 @@ def _pairs(words: list[str], number: int) -> Iterator[tuple[str, float]]:
         raise Unreadable(f"line {number}: a number without a unit")
     for value, unit in zip(words[::2], words[1::2], strict=True):
         try:
-            yield unit, Node(float(value), f"line {number}").number()
+            figure = float(value)
+            yield unit, figure if math.isnan(figure) else Node(figure, f"line {number}").number()
         except ValueError as error:
             raise Unreadable(f"line {number}: {value[:40]!r} is not a number") from error
 

@@ -4,7 +4,8 @@ https://github.com/google/benchmark/blob/main/docs/user_guide.md#output-formats
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -34,6 +35,8 @@ _KNOWN: dict[str, tuple[str, Better | None, bool]] = {
 }
 """Unit, direction and whether it is derived, of the counters that the library itself writes."""
 _AGGREGATES = ("median", "mean")
+_OLD_AGGREGATES = ("mean", "median", "stddev", "cv")
+"""Endings of names of aggregates in files of version 1.4 and older."""
 _FITS = ("BigO", "RMS")
 """Aggregates of a curve over several benchmarks, in separate rows."""
 _NS_PER_S = 1e9
@@ -41,8 +44,12 @@ _NS_PER_S = 1e9
 
 def matches(root: Node) -> bool:
     """Return whether it looks like this format."""
-    return root.has("context", "benchmarks") and all(
-        row.has("name") for row in root.field("benchmarks").items()
+    if not root.has("context", "benchmarks"):
+        return False
+    rows = list(root.field("benchmarks").items())
+    return all(row.has("name") for row in rows) and not any(
+        row.has("className", "metrics")  # androidx.benchmark's
+        for row in rows
     )
 
 
@@ -51,9 +58,7 @@ def read(root: Node) -> Reading:
 
     It is one number for each repetition, or the median if only aggregates were written.
     """
-    groups: dict[str, list[Node]] = {}
-    for row in root.field("benchmarks").items():
-        groups.setdefault((row.get("run_name") or row.field("name")).text(), []).append(row)
+    groups = _groups(_with_aggregates(list(root.field("benchmarks").items())))
     series: list[Series] = []
     failed: list[Absent] = []
     skipped: list[Absent] = []
@@ -95,6 +100,37 @@ def read(root: Node) -> Reading:
         machine=machine,
         notes=_lost(groups),
     )
+
+
+def _with_aggregates(rows: Sequence[Node]) -> Sequence[Node]:
+    """Add the fields that mark aggregates in newer files."""
+    if any(row.has("run_type") for row in rows):
+        return rows
+    names = {row.field("name").text() for row in rows}
+    return [_with_aggregate(row, names) for row in rows]
+
+
+def _with_aggregate(row: Node, names: Collection[str]) -> Node:
+    name, _, word = row.field("name").text().rpartition("_")
+    if word not in _OLD_AGGREGATES or not {f"{name}_mean", f"{name}_stddev"} <= {*names}:
+        return row
+    return Node({**row.value, "run_name": name, "aggregate_name": word}, row.path)
+
+
+def _groups(rows: Sequence[Node]) -> Mapping[str, Sequence[Node]]:
+    """Return the rows of each benchmark by name, numbered if several have the same name."""
+    groups: dict[tuple[str, ...], list[Node]] = {}
+    for row in rows:
+        name = (row.get("run_name") or row.field("name")).text()
+        indices = (row.get("family_index"), row.get("per_family_instance_index"))
+        key = (name, *(str(index.value) if index else "" for index in indices))
+        groups.setdefault(key, []).append(row)
+    counts: Counter[str] = Counter()
+    by_name: dict[str, Sequence[Node]] = {}
+    for (name, *_), group in groups.items():
+        counts[name] += 1
+        by_name[name if counts[name] == 1 else f"{name} #{counts[name]}"] = group
+    return by_name
 
 
 def _lost(groups: Mapping[str, Sequence[Node]]) -> tuple[str, ...]:

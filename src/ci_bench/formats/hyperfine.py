@@ -4,6 +4,7 @@ https://github.com/sharkdp/hyperfine#json
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean, median, stdev
 from typing import Any
@@ -32,8 +33,10 @@ def read(root: Node) -> Reading:
     """
     series: list[Series] = []
     failed: list[Absent] = []
-    for result in root.field("results").items():
-        name = _name(result)
+    results = list(root.field("results").items())
+    counts = Counter(map(_name, results))
+    for result in results:
+        name = _name(result, all_parameters=counts[_name(result)] > 1)
         codes = result.get("exit_codes")
         wrong = [code.value for code in codes.items() if code.value != 0] if codes else []
         if codes and wrong:
@@ -52,18 +55,11 @@ def read(root: Node) -> Reading:
     return Reading(series=tuple(series), failed=tuple(failed), tool="hyperfine")
 
 
-def _name(result: Node) -> str:
-    """Return the command, and the parameters that it doesn't show."""
+def _name(result: Node, *, all_parameters: bool = False) -> str:
+    """Return the command, and the parameters that it doesn't show, or all of them."""
     name, params = result.field("command").text(), result.get("parameters")
-    hidden = (
-        [
-            (key, str(parameter.value))
-            for key, parameter in params.fields()
-            if str(parameter.value) not in name
-        ]
-        if params
-        else []
-    )
+    values = [(key, str(value.value)) for key, value in params.fields()] if params else []
+    hidden = [(key, value) for key, value in values if all_parameters or value not in name]
     return f"{name} [{', '.join(f'{key}={value}' for key, value in hidden)}]" if hidden else name
 
 

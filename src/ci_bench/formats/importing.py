@@ -17,7 +17,7 @@ from typing import TypeVar
 from ci_bench.formats import FORMAT
 from ci_bench.formats.parsing import is_number
 from ci_bench.formats.series import Reading, Runs, Series, Unreadable
-from ci_bench.formats.units import interpret
+from ci_bench.formats.units import interpret, is_convertible
 from ci_bench.records.faults import show
 from ci_bench.records.forms import Fact
 from ci_bench.records.metrics import ENGINE, IMPORTED
@@ -41,6 +41,8 @@ from ci_bench.records.units import TIMES
 T = TypeVar("T")
 
 SUITE = ARM = IMPORTED
+CUSTOM = "github-action-benchmark"
+"""Format whose custom files have no direction."""
 MAIN = {Unit.SECONDS: "time", Unit.BYTES: "bytes", Unit.PER_SECOND: "rate"}
 PEAK, VALUE = "memory", "value"
 """Names of a benchmark's main series by its unit, and of a process's peak of memory.
@@ -212,7 +214,7 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
     if not cases and incomparable:
         raise Unreadable(f"nothing in it can be compared: {_some(incomparable, between='; ')}")
     if not cases:
-        raise Unreadable(_without_direction(list(undirected)))
+        raise Unreadable(_nothing_to_compare(list(files.values()), list(undirected)))
     counts = [len(metric.launches) for case in cases for metric in case.metrics]
     first = next(iter(files.values()))
     return Imported(
@@ -236,6 +238,32 @@ def import_results(files: Mapping[str, Reading], *, run: Run, tool_version: str)
             if row.seen < len(files)
         ),
     )
+
+
+_PLAIN = frozenset({"", "count", "counts", "#"})
+"""Spellings of no unit."""
+
+
+def require_same_units(files: Sequence[tuple[str, Reading]]) -> None:
+    """Check that all files, by name, have the same unit if it cannot be converted.
+
+    Raises:
+        Unreadable: the same series is in two such units, ``W`` and ``mW``.
+    """
+    units: dict[tuple[str, str, Unit], tuple[str, str]] = {}
+    for name, reading in files:
+        for series in reading.series:
+            if series.derived or series.better is None:
+                continue
+            unit = "" if is_convertible(series.unit) or series.unit in _PLAIN else series.unit
+            key = (series.benchmark, series.measure, interpret(series.unit).unit)
+            other, first = units.setdefault(key, (unit, name))
+            if other != unit:
+                raise Unreadable(
+                    f"{listed([series.label])} has the unit {show(series.unit)} in {name}, and"
+                    f" {show(other) if other else 'another'} in {first}; convert one of them, or"
+                    " give the benchmark another name"
+                )
 
 
 def _counters(readings: Iterable[Reading]) -> tuple[str, ...]:
@@ -368,14 +396,25 @@ def _body(versions: Iterable[str]) -> str:
     return hashlib.sha256(joined.encode("utf-8", "replace")).hexdigest()[:16] if joined else ""
 
 
-def _without_direction(undirected: Sequence[str]) -> str:
+def _nothing_to_compare(readings: Sequence[Reading], undirected: Sequence[str]) -> str:
     if not undirected:
-        return "all its numbers are derived from other numbers, so nothing can be compared"
+        derived = dict.fromkeys(
+            series.measure or series.benchmark for reading in readings for series in reading.series
+        )
+        return (
+            f"all its numbers ({listed([*derived])}) are derived from other numbers, so nothing can"
+            " be compared: have the tool write its times too, or write the numbers as"
+            " `measurements`"
+        )
+    which = f"it does not say which way {listed(undirected)} is better"
+    if readings[0].form == CUSTOM:
+        return (
+            f"{which}: name it with --from customSmallerIsBetter or --from customBiggerIsBetter; if"
+            " it has both kinds, write them as two files, or as `measurements`"
+        )
     return (
-        f"it does not say which way {listed(undirected)} is better: give a unit that does (ms, MB,"
-        " 1/s), a direction where the format has one, or write the numbers as `measurements`;"
-        " files of the form [{name, unit, value}] are read with --from customSmallerIsBetter or"
-        " customBiggerIsBetter"
+        f"{which}: give a unit that does (ms, MB, 1/s), a direction where the format has one, or"
+        " write the numbers as `measurements`"
     )
 
 

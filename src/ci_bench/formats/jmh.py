@@ -12,7 +12,7 @@ from ci_bench.formats.series import Absent, Reading, Series
 from ci_bench.formats.units import direction
 from ci_bench.records.results import Better
 
-_THROUGHPUT, _NONE = "thrpt", "NaN"
+_THROUGHPUT, _NONE, _ALLOCATED = "thrpt", "NaN", "B/op"
 _MACHINE = {"jdk": "jdkVersion", "vm": "vmName"}
 
 
@@ -28,8 +28,9 @@ def matches(root: Node) -> bool:
 def read(root: Node) -> Reading:
     """Read the scores by fork and iteration.
 
-    Secondary metrics (allocation rates and the like) are used only on request. Parameters, mode and
-    threads are part of a benchmark's name. A benchmark without a score failed.
+    Of secondary metrics, bytes per operation count; others (collections, rates of allocation) are
+    used only on request. Parameters, mode and threads are part of a benchmark's name. A benchmark
+    without a score failed.
     """
     rows = list(root.items())
     without = [row for row in rows if not _is_known(row.field("primaryMetric"))]
@@ -58,7 +59,9 @@ def _series(row: Node) -> Iterator[Series]:
     yield _metric(name, "", primary, better, derived=False)
     for measure, metric in secondary.fields() if secondary else ():
         if metric.get("rawData") and _is_known(metric):
-            yield _metric(name, measure, metric, None, derived=True)
+            allocated = metric.field("scoreUnit").value == _ALLOCATED
+            better = Better.LOWER if allocated else None
+            yield _metric(name, measure, metric, better, derived=not allocated)
 
 
 def _is_known(metric: Node) -> bool:

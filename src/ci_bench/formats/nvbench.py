@@ -84,6 +84,8 @@ def _series(name: str, state: Node) -> Iterator[Series]:
         )
     for tag, summary in summaries.items():
         if tag in _DERIVED:
+            if _is_infinite(summary):
+                continue
             measure, unit, better = _DERIVED[tag]
             value = one_run(_value(summary))
             yield Series(
@@ -111,6 +113,12 @@ def _datum(summary: Node) -> Node | None:
         ),
         None,
     )
+
+
+def _is_infinite(summary: Node) -> bool:
+    """Return whether it is a rate of no time."""
+    datum = _datum(summary)
+    return datum is not None and datum.value["value"] == "inf"
 
 
 def _has_number(summary: Node) -> bool:

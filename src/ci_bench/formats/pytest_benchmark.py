@@ -50,7 +50,7 @@ def _machine(info: Node) -> dict[str, Fact]:
     processor = cpu if isinstance(cpu, dict) else {}
     return known_facts(
         (
-            ("cpu", processor.get("brand_raw")),
+            ("cpu", processor.get("brand_raw") or processor.get("brand")),
             ("cpu_count", processor.get("count")),
             ("python", without_patch(info.value.get("python_version"))),
         )

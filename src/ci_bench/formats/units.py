@@ -17,12 +17,15 @@ _WORDS = {
     "min": 60.0,
     "minute": 60.0,
     "hour": 3600.0,
+    "day": 86400.0,
 }
 _SECONDS = {
     "s": 1.0,
     "ms": 1e-3,
     "us": 1e-6,
     "ns": 1e-9,
+    "ps": 1e-12,
+    "fs": 1e-15,
     "h": 3600.0,
     **_WORDS,
     **{f"{name}s": s for name, s in _WORDS.items()},
@@ -41,8 +44,17 @@ _THOUSANDS = {
 }
 _POWERS = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40}
 _BYTES = re.compile(r"(|k|m|g|t|ki|mi|gi|ti|kilo|mega|giga|tera)(b|bytes?)")
-_RATES = re.compile(r"(|k|m|g|t)(hz|flops|ops|qps|rps|tps|fps)")
-_COUNTED = re.compile(r"(|k|m|g|t)(flop|op|elem|it|item|token|sample)s?")
+_RATES = re.compile(r"(|k|m|g|t)(hz|flops|ops|iops|ips|qps|rps|tps|fps|l?ups|teps)")
+_WORK = re.compile(
+    r"(?:(|k|m|g|t) ?(?:flop|op|elem|element|it|iter|iteration|item|tok|token|word|sample|example"
+    r"|sequence|sentence|step|timestep|batch|batche|image|img|pixel|frame|row|line|file|record|rec"
+    r"|req|request|query|querie|lookup|call|inference|prompt|message|msg|event|transaction|update"
+    r"|point|edge|node|epoch)s?|1)"
+)
+"""Numerators of rates that are better higher. The direction of errors and others is unknown."""
+_SIMULATED = re.compile(r"(?:fs|ps|ns|us|ms)\s*(?:/|\bper\b)\s*day")
+"""Simulated time per day, better higher. GROMACS and OpenMM report it."""
+_EACH = re.compile(r"(?<=\S)(?:\s*/\s*|[ _-]per[ _-])(?:gpu|device|chip|rank|node|user)$")
 _RATIO = re.compile(r"(.+?)\s*(?:/|\bper\b)\s*(.+)")
 
 
@@ -74,10 +86,6 @@ def interpret(text: str) -> Measured:
     return Measured(Unit.COUNT, 1.0)
 
 
-_WORK = re.compile(
-    r"(|k|m|g|t)(flop|op|elem|element|it|iter|iteration|item|token|sample|step|image|img|row|req|request|query|querie|frame|call|rec"
-    r"|record|epoch)s?|1"
-)
 _DIRECTIONS = {
     Unit.SECONDS: Better.LOWER,
     Unit.BYTES: Better.LOWER,
@@ -95,22 +103,33 @@ def direction(unit: str) -> Better | None:
     measured = interpret(unit)
     if measured.unit is not Unit.PER_SECOND:
         return _DIRECTIONS.get(measured.unit)
-    ratio = _RATIO.fullmatch(_normalise(unit))
-    return (
-        Better.HIGHER
-        if ratio is None or _WORK.fullmatch(ratio[1]) or _bytes(_normalise(ratio[1]))
-        else None
+    return Better.HIGHER if is_convertible(unit) else None
+
+
+def is_convertible(unit: str) -> bool:
+    """Return whether a number of this unit can be converted to any other unit of its kind.
+
+    The relation of ``W`` and ``mW``, or of ``foo/s`` and ``kfoo/s``, is unknown.
+    """
+    measured = interpret(unit).unit
+    ratio = _RATIO.fullmatch(name := _normalise(unit))
+    if measured is Unit.COUNT or ratio is None or measured is not Unit.PER_SECOND:
+        return measured is not Unit.COUNT
+    return bool(
+        _SIMULATED.fullmatch(name) or _WORK.fullmatch(ratio[1]) or _bytes(_normalise(ratio[1]))
     )
 
 
 _IN_BRACKETS, _RATE = (
     re.compile(r".*\(([^()]+)\)"),
-    re.compile(r"(?:.*[ _])?([a-z]+)_per_sec(?:ond)?"),
+    re.compile(
+        r"(?:.*[ _-])?([a-z]+)(?:[ _-]per[ _-]| ?/ ?)(s|ms|us|ns|sec|second|min|minute|day)s?"
+    ),
 )
 _ENDING = re.compile(
     r"(?:.*[ _-])?(ms|us|ns|secs?|seconds|gbps|[tg]flops|qps|rps)|.*(?:latency|time|duration)_(s)"
 )
-_MEMORY = re.compile(r".*(?:peak|max|used|usage|alloc|reserved).*[ _]([kmg]i?b|bytes)")
+_MEMORY = re.compile(r".*(?:peak|max|(?<!un)used|usage|alloc|reserved).*[ _]([kmg]i?b|bytes)")
 _THROUGHPUT = re.compile(r"(?:.*[ _])?throughput")
 
 
@@ -121,9 +140,9 @@ def unit_in(name: str) -> str:
     """
     if (brackets := _IN_BRACKETS.fullmatch(name)) is not None:
         return brackets[1]
-    if (rate := _RATE.fullmatch(name)) is not None:
-        return f"{rate[1]}/s"
-    lower = name.lower()
+    lower = _EACH.sub("", name.lower())
+    if (rate := _RATE.fullmatch(lower)) is not None:
+        return f"{rate[1]}/{'s' if rate[2].startswith('s') else rate[2]}"
     if (ending := _ENDING.fullmatch(lower) or _MEMORY.fullmatch(lower)) is not None:
         unit = next(filter(None, ending.groups()))
         return "GB/s" if unit == "gbps" else unit
@@ -142,11 +161,11 @@ def direction_of(name: str, unit: str) -> Better | None:
 
 def _interpret_ratio(above: str, below: str) -> Measured:
     if (seconds := _SECONDS.get(below)) is not None:
-        counted = _COUNTED.fullmatch(above)
-        return Measured(
-            Unit.PER_SECOND,
-            (_bytes(above) or (_THOUSANDS[counted[1]] if counted else 1.0)) / seconds,
-        )
+        work = _WORK.fullmatch(above)
+        amount = _bytes(above) or _THOUSANDS[(work and work[1]) or ""]
+        if _SIMULATED.fullmatch(f"{above}/{below}"):
+            amount = _SECONDS[above] / _SECONDS["ns"]
+        return Measured(Unit.PER_SECOND, amount / seconds)
     if (scale := _SECONDS.get(above)) is not None:
         return Measured(Unit.SECONDS, scale)
     if (scale := _JOULES.get(above)) is not None:
@@ -157,13 +176,12 @@ def _interpret_ratio(above: str, below: str) -> Measured:
 
 
 def _normalise(text: str) -> str:
-    """Normalise the code point of the micro sign, and letter case: megaseconds do not occur."""
-    return (
-        text.strip()
-        .lower()
-        .replace("\N{MICRO SIGN}", "u")
-        .replace("\N{GREEK SMALL LETTER MU}", "u")
-    )
+    """Normalise the code point of the micro sign, and letter case: megaseconds do not occur.
+
+    A suffix such as ``per GPU`` is removed.
+    """
+    name = text.strip().lower().replace("\N{MICRO SIGN}", "u")
+    return _EACH.sub("", name.replace("\N{GREEK SMALL LETTER MU}", "u"))
 
 
 def _bytes(name: str) -> float | None:
