@@ -143,6 +143,7 @@ def metric_of(
             Launch(launch=number, values=tuple(value * measured.scale for value in thinned(run)))
             for number, run in launches
         ),
+        unscaled=_unscaled(unit)[:LONGEST_TITLE],
     )
 
 
@@ -244,6 +245,11 @@ _PLAIN = frozenset({"", "count", "counts", "#"})
 """Spellings of no unit."""
 
 
+def _unscaled(unit: str) -> str:
+    """Return a unit that cannot be converted; empty for any other."""
+    return "" if is_convertible(unit) or unit in _PLAIN else unit
+
+
 def require_same_units(files: Sequence[tuple[str, Reading]]) -> None:
     """Check that all files, by name, have the same unit if it cannot be converted.
 
@@ -255,7 +261,7 @@ def require_same_units(files: Sequence[tuple[str, Reading]]) -> None:
         for series in reading.series:
             if series.derived or series.better is None:
                 continue
-            unit = "" if is_convertible(series.unit) or series.unit in _PLAIN else series.unit
+            unit = _unscaled(series.unit)
             key = (series.benchmark, series.measure, interpret(series.unit).unit)
             other, first = units.setdefault(key, (unit, name))
             if other != unit:

@@ -187,6 +187,8 @@ class Metric:
     """Rows, images or tokens per call (throughput is items / value); `None` if not applicable."""
     title: Label = ""
     """The metric's name in the tool that measured it; empty uses the declared title."""
+    unscaled: Label = ""
+    """The unit in the tool's words if its scale is unknown, such as mW; empty if it is known."""
 
 
 class Outcome(StrEnum):

@@ -121,6 +121,25 @@ def test_the_direction_of_a_custom_file_is_that_of_its_format_unless_a_rule_turn
     ]
 
 
+def test_a_unit_of_unknown_scale_that_changes_compares_nothing(tmp_path) -> None:
+    """A tool that writes W instead of mW shows a thousandth of the number."""
+    files = [
+        json.dumps([{"name": "power", "unit": unit, "value": value}])
+        for unit, value in (("mW", 300.0), ("W", 0.6))
+    ]
+    entry = {
+        "name": "power",
+        "command": "cat out.json",
+        "output": "stdout",
+        "format": "customSmallerIsBetter",
+    }
+    comparison = judged(tmp_path, entry, out_json=files)
+    (pair,) = (pair for case in comparison.cases for pair in case.pairs)
+    assert str(pair.verdict) == "incomparable"
+    assert pair.reason == "base and head differ in unit (mW and W): convert one of them"
+    assert comparison.judgement.exit_code != 0
+
+
 def test_a_benchmark_that_vanishes_or_breaks_is_not_a_pass(tmp_path) -> None:
     both = tool(sort=("ms", "lower", 1.0), join=("ms", "lower", 1.0))
     fewer = tool(sort=("ms", "lower", 1.0))

@@ -329,6 +329,9 @@ def _unusable(
     if base.unit != head.unit or base.better != head.better or base.lane != head.lane:
         differing = [field for field in _FIELDS if getattr(base, field) != getattr(head, field)]
         return Verdict.INCOMPARABLE, f"base and head differ in {', '.join(differing)}"
+    if base.unscaled != head.unscaled:
+        units = " and ".join(metric.unscaled or "another" for metric in (base, head))
+        return Verdict.INCOMPARABLE, f"base and head differ in unit ({units}): convert one of them"
     if foreign and (verdict := _from_or_to_nothing(base, head, facts)):
         return verdict
     for side, metric in (("base", base), ("head", head)):
