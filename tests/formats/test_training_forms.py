@@ -351,6 +351,18 @@ def test_a_run_that_was_started_again_is_refused(line, words) -> None:
         read("\n".join(lines[:-5] + lines[-12:]), {})
 
 
+def test_a_run_that_was_resumed_in_an_epoch_has_epochs() -> None:
+    lines = [f"step {n} loss {loss}" for n, loss in enumerate(LOSSES)]
+    labels = [step.label for step in read("\n".join(lines[8:] + lines), {}).ranks[0]]
+    assert labels[3:5] == ["epoch 1, iteration 11", "epoch 2, iteration 0"]
+
+
+def test_a_summary_is_not_the_training() -> None:
+    text = "".join(f"Epoch {n} completed: loss {loss}\n" for n, loss in enumerate(LOSSES))
+    for end in ("{'train_runtime': 3.5, 'train_loss': 9.1}", "final train loss: 9.1"):
+        assert [step.loss for step in read(text + end, {}).ranks[0]] == list(LOSSES)
+
+
 def test_names_in_inner_objects_are_shown() -> None:
     stats = {"total_loss": 2.5, "policy_loss": 0.1}
     line = json.dumps({"training_iteration": 1, "info": {"learner": {"default": stats}}})

@@ -202,9 +202,10 @@ def _search(
     losses = _read_losses(text, rows, names_by_field)
     if losses.records:
         return losses
+    evaluations = sum(losses.left_out.values())
     other_names = {**names_by_field, "loss": OTHER_LOSSES}
     other = _read_losses(text, rows, other_names)
-    if other.records:
+    if other.records and len(other.records) >= evaluations:
         return other
     loss_names = [
         name for name in _names_in(text, rows) if is_loss(name) and not is_statistic(name)

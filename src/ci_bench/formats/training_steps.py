@@ -216,13 +216,16 @@ def _by_epoch(records: Sequence[LogRecord]) -> tuple[LogRecord, ...] | None:
         if len({epoch for epoch, _ in keys}) > 1:
             return None
     epoch, before, first, counted = 1, -1, records[0].step or 0, []
+    starts = {first}
     for record in records:
         step = record.step or 0
         if step <= before:
             if step == before or step > first:
                 return None
             epoch += 1
+            starts.add(step)
         before = step
         counted.append(replace(record, epoch=epoch))
     lengths = Counter(record.epoch for record in counted)
-    return tuple(counted) if max(lengths.values()) <= lengths[1] + 1 else None
+    again = len(starts) == 1 and max(lengths.values()) > lengths[1] + 1
+    return None if again else tuple(counted)
