@@ -134,6 +134,14 @@ def test_what_cannot_be_used_is_refused_with_its_reason(text, reason) -> None:
         "loss 1" * 20_000,
         "step " * 20_000 + "loss 1",
         "=" * 99_000 + "loss",
+        "test_" + "a/" * 49_000 + "loss",
+        "eval_" * 19_000 + "loss: 1",
+        "val " * 24_000,
+        "a_1" * 33_000 + " loss 1",
+        "x" * 99_000 + " loss value 1",
+        "collection=" + "_eval" * 19_000,
+        "[a.py:1] (" * 9_900,
+        "[0/1]" * 19_000,
     ],
 )
 def test_lines_that_are_made_to_take_long_do_not(text) -> None:

@@ -218,3 +218,78 @@ def test_runs_without_a_first_loss_tell_nothing_and_stop_nothing(run, says) -> N
     found = finding(moved(1e-5), run)
     assert str(found.verdict) == "insufficient_data"
     assert says in found.detail
+
+
+def numbered(role, *, steps, evaluations, labels=True):
+    """A log of these steps, with a loss from an evaluation after every fifth step."""
+    return replace(
+        trace(role, [LOSSES[step] for step in steps]),
+        steps=tuple(map(str, steps)) if labels else (),
+        evaluations=tuple(evaluations),
+    )
+
+
+def compared(reference, run):
+    """Judge a run against a reference that repeats every bit in three environments."""
+    others = [
+        replace(reference, role=Role.PERTURBED, start=f"rounding_{n}", index=n) for n in (1, 2, 3)
+    ]
+    both = replace(evidence(), traces=(reference, *others))
+    return numeric_finding(both, run, Masks.ALIGNED)
+
+
+EVERY = range(STEPS)
+FOUR = (2.6123, 2.5123, 2.4123, 2.3123)
+
+
+@pytest.mark.parametrize(
+    ("steps", "evaluations", "verdict", "words"),
+    [
+        ([*range(8), *range(11, 20)], (2.6123, 2.4123, 2.3123), "insufficient_data", "in the 17 steps that both"),
+        (range(12), (2.6123, 2.9123), "insufficient_data", "no difference in the 12 steps that both"),
+        (range(17), (2.6123, 2.9123, 2.4123), "different_math", "are equal (the runs have 17 (candidate) and 20"),
+        (EVERY, (2.6123, 2.9123, 2.4123, 2.3123), "different_math", "the training is equal, but the loss of"),
+    ],
+    ids=["a hole with an evaluation", "one at the end", "before the end", "complete"],
+)  # fmt: skip
+def test_evaluations_are_compared_at_equal_steps(steps, evaluations, verdict, words) -> None:
+    reference = numbered(Role.REFERENCE, steps=EVERY, evaluations=FOUR)
+    found = compared(reference, numbered(Role.CANDIDATE, steps=steps, evaluations=evaluations))
+    assert str(found.verdict) == verdict
+    assert words in found.detail
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ((True, False), "no number in the candidate's log counts every step once"),
+        ((False, True), "no number in the reference's log counts every step once"),
+        ((False, False), "no number in both logs counts every step once"),
+    ],
+)
+def test_steps_that_are_matched_by_order_are_named(labels, words) -> None:
+    reference = numbered(Role.REFERENCE, steps=EVERY, evaluations=(), labels=labels[0])
+    run = numbered(
+        Role.CANDIDATE, steps=[*range(8), *range(9, 20)], evaluations=(), labels=labels[1]
+    )
+    assert words in compared(reference, run).detail
+    assert (
+        "counts every step once"
+        not in compared(reference, replace(reference, role=Role.CANDIDATE)).detail
+    )
+
+
+def test_logs_without_a_common_step_are_named() -> None:
+    reference = numbered(Role.REFERENCE, steps=EVERY, evaluations=())
+    run = replace(
+        reference,
+        role=Role.CANDIDATE,
+        steps=tuple(f"epoch 1, iteration {n}" for n in range(19)),
+        loss=LOSSES[:19],
+    )
+    found = compared(reference, run)
+    assert str(found.verdict) == "insufficient_data"
+    assert (
+        "the candidate's steps are epoch 1, iteration 0 to epoch 1, iteration 18, and the reference's 0 to 19"
+        in found.detail
+    )

@@ -17,25 +17,22 @@ from functools import cache, lru_cache
 from typing import Any
 
 from ci_bench.formats.series import Unreadable
+from ci_bench.formats.training_names import (
+    counterpart,
+    is_loss,
+    is_metric,
+    is_score,
+)
 from ci_bench.formats.training_numbers import NUMBER, Commas, NotANumber, parse, scale_of
 from ci_bench.formats.training_steps import UNIQUE
-from ci_bench.formats.training_tables import OF_EVALUATION
 
 LONGEST_LINE = 100_000
+SEPARATOR = r"(?:\s{1,3}is)?[\s:=\"']{1,40}"
+"""Text between a name and its number: ``loss: 2.3``, ``loss is 2.3``."""
 MOST_NAMED_LINES, MOST_FIRST = 2000, 20
 EVALUATION, AVERAGE = "evaluation", "average"
-EVALUATED = (
-    "eval_loss",
-    "val_loss",
-    "valid_loss",
-    "validation_loss",
-    "test_loss",
-    "eval/loss",
-    "val/loss",
-    "test/loss",
-)
-"""Names of the losses of evaluations."""
-_NO_LOSS = OF_EVALUATION | {"epoch", "avg", "average", "mean", "scale", "scaler"}
+WHOLE_RUN = "train_runtime"
+"""A name of transformers' record of the whole run."""
 _COUNTS = {"step", "rank"}
 """Numbers without a unit: ``Steps: 5%`` is not a step."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -50,33 +47,51 @@ _WRAPPED = re.compile(
     r"\b(?:tensor|[Aa]rray|DeviceArray|(?:np\.|numpy\.|jnp\.|torch\.)?float\d{0,2})\(\[?(?=[-+.\dni])"
 )
 """A number as the representation of a tensor or scalar: ``tensor(2.3, device='cuda:0')``."""
-_RANK = re.compile(r"^\s*(?:\[(?:rank|default)\s*(\d+)\]|\[\d+,\s*(\d+)\]<\w+>)", re.IGNORECASE)
+_RANK = re.compile(r"^\s*(?:\[(?:rank|default|gpu)\s*(\d+)\]|\[\d+,\s*(\d+)\]<\w+>)", re.IGNORECASE)
+_OF_RANKS = re.compile(r"\[[\w.]{1,40}\.py:\d{1,6}\]\s\((\d{1,4})/\d{1,4}\)\s")
+"""The rank after the place in the code, as icefall logs it: ``[train.py:898] (0/4) Epoch 1``."""
+_NUMBERED = re.compile(
+    r"(?<![\w/.\-])(?!(?:global_)?(?:step|iter|iteration|epoch|batch|update|rank|gpu)_)[A-Za-z]\w{0,30}_\d{1,3}$",
+    re.IGNORECASE,
+)
+"""A word that is a part of the name after it: ``mtp_1 loss`` is not the loss."""
 _LABEL = re.compile(r"^\s*(\d{1,9}):\s")
 """The number of the task, as ``srun --label`` prints it, or that of the step."""
 _EVALUATION = re.compile(
-    r"(?<![\w/.\-])(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing)(?![\w/.\-]|\s*=)",
+    r"(?<![\w/.\-])(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing)(?![\w/.\-]|\s*=)"
+    r"|(?<![\w/.\-])(?:dev\s?(?::\s(?!\d)|$)|saving dict for global step)"
+    r"|(?<![A-Za-z])(?:collection|mode|split|phase|stage|subset)[=:][\"']?\w{0,20}_(?:eval|val|test)",
     re.IGNORECASE,
 )
 _AVERAGE = re.compile(
-    r"(?<![\w/.\-])averaged?(?![\w/.\-])|\|\s*train\s*\|\s*epoch|epoch results:", re.IGNORECASE
-)
-_EVALUATED = re.compile(
-    r"(?<![A-Za-z])((?:eval|val|valid|validation|test)(?:_?\d{1,2})?(?:'s)?[ _/\-]"
-    rf"(?:(?:binary|multi)_|m)?(?:log)?loss|lm loss value)[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])",
+    r"(?<![\w/.\-])averaged?(?![\w/.\-])|\|\s*train\s*\|\s*epoch|epoch results:"
+    r"|epoch\s\d{1,9}\s(?:done|finished|completed?)(?!\w)",
     re.IGNORECASE,
 )
-_ANY_LOSS = re.compile(rf"(?<![A-Za-z])loss[\s:=\"']{{1,40}}((?>{NUMBER}))(?![\w.])", re.IGNORECASE)
+_EVALUATED = re.compile(
+    r"(?<![A-Za-z])((?:(?:eval|val|valid|validation|test)(?:_?\d{1,2})?(?:'s)?[ _/\-]"
+    r"|dev(?:_?\d)?[_/\-])"
+    r"(?:[\w./\-]{0,80}?[ _/.\-]|m)?(?:log)?loss(?:_(?!scale|weight)[a-z]\w{0,20})?"
+    r"|\w{1,20} loss value)"
+    rf"{SEPARATOR}((?>{NUMBER}))(?![\w.])",
+    re.IGNORECASE,
+)
+_ANY_LOSS = re.compile(rf"(?<![A-Za-z])loss{SEPARATOR}((?>{NUMBER}))(?![\w.])", re.IGNORECASE)
 _EPOCH = re.compile(r"(?<![A-Za-z_])epoch[\s:=#\[\"']{0,20}(\d{1,9})(?![\d.]*\.\d)", re.IGNORECASE)
+_TRAIN_EPOCH = re.compile(r"(?<![\w/])train:\s(\d{1,9})\s\[", re.IGNORECASE)
+"""Epoch before the steps of it, as timm prints them: ``Train: 0 [  50/1251 (  4%)]``."""
 _OF = re.compile(
-    r"(?:^|[\s\[|(:,'\"])(\d{1,12})\s{0,10}/\s{0,10}(\d{1,12})(?!\s\d{1,2}:\d\d)(?=[\s\]|):,\['\"]|$)"
+    r"(?:^|[\s\[|(:,'\"])(\d{1,12})\s{0,10}/\s{0,10}(\d{1,12})(?!\s\d\d:\d\d)(?=[\s\]|):,\['\"]|$)"
 )
 """A count of all, but no date before a time."""
+_EPOCH_AND_STEP = re.compile(r"\[(\d{1,9})/\d{1,9}\]\s?\[(\d{1,12})/\d{1,12}(?=\]|$)")
+"""Counts of epochs and of steps: ``Train: [0/300][10/1251]``."""
 _BEFORE_EPOCHS = re.compile(r"epochs?[\s:=#\[]*$", re.IGNORECASE)
 _BRACKET = re.compile(r"(?:^|[\s\]])\[(?:step\s)?(\d{1,12})\](?=[\s:]|$)", re.IGNORECASE)
 _PAIR = re.compile(r"^\s*\[(\d{1,9}),\s*(\d{1,12})\](?!<)")
 """Epoch and step, as PyTorch's tutorials print them: ``[1,  2000] loss: 2.173``."""
 _COUNTED = (
-    r"(step|iteration|iter|itr|it|update|num_updates|batch|batch_idx)s?"
+    r"(step|iteration|iter|itr|it|update|num_updates|up\.|batch|batch_idx)s?"
     r"[\s:=#\[\"']{1,20}(\d{1,12})(?!\w|[.,]\d)"
 )
 _WORD = re.compile(
@@ -92,9 +107,12 @@ _EPOCH_HEADER = re.compile(
 )
 _NAMED = re.compile(
     r"([A-Za-z][\w./\-]*(?:'s)?(?:"
-    rf" [A-Za-z][\w./\-]*)?)[\"']?(?:\s?[:=]|(?<=loss))[\s\"']{{0,20}}(?<=[\s:=\"']){NUMBER}",
+    rf" [A-Za-z][\w./\-]*)?)[\"']?(?:\s?[:=]|(?<=loss)(?:\sis)?)[\s\"']{{0,20}}"
+    rf"(?<=[\s:=\"']){NUMBER}",
     re.IGNORECASE,
 )
+
+_MAY_BE_EVALUATED = re.compile(r"val|test|dev", re.IGNORECASE)
 
 Values = dict[str, tuple[float, bool]]
 
@@ -121,8 +139,10 @@ class LogLine:
     """True if a carriage return ended or began the record."""
     evaluated: tuple[float, ...] = ()
     """Losses of evaluations in the line."""
+    place: int = -1
+    """Place of the loss in the line; -1 without one."""
     others: tuple[str, ...] = ()
-    """Names of the line's other losses; empty after the first lines."""
+    """Names of other losses in the line; those after the first lines are not looked for."""
 
     @property
     def position(self) -> int | None:
@@ -138,6 +158,8 @@ class _Block:
     epoch: int | None = None
     norm: tuple[float, bool] | None = None
     place: int | None = None
+    others: dict[str, None] = field(default_factory=dict)
+    """Names of losses in lines without the one that is read."""
 
 
 def read_lines(
@@ -168,15 +190,22 @@ def read_lines(
             raise Unreadable(f"line {number}: {error}") from None
         if line is None:
             _note(piece, None if norm is None else norm[0], block, records)
+            block.others.update(dict.fromkeys(_other_losses(piece)))
         else:
-            others = (
-                _other_losses(piece, names_by_field["loss"]) if len(records) < MOST_FIRST else ()
-            )
-            line = replace(line, line=position, number=number, bar=bar, others=others)
+            line = replace(line, line=position, number=number, bar=bar)
+            if len(records) < MOST_FIRST:
+                line = replace(line, others=_other_losses(piece, line.place))
             records.append(_of_block(line, block, len(records)))
         number += text[end : end + 1] == "\n"
         start = end + 1
+    if records:
+        records[-1] = replace(records[-1], others=(*records[-1].others, *block.others))
     return records
+
+
+def without_colours(text: str) -> str:
+    """Remove the codes by which a terminal colours text or moves its cursor."""
+    return _COLOUR.sub("", text) if "\x1b" in text else text
 
 
 def _strip_markup(piece: str) -> str:
@@ -207,6 +236,9 @@ def _of_block(line: LogLine, block: _Block, place: int) -> LogLine:
     """Complete the record with the numbers of the lines above."""
     if line.part:
         return line
+    if block.others:
+        line = replace(line, others=(*line.others, *block.others))
+        block.others = {}
     if line.epoch is None:
         line = replace(line, epoch=block.epoch)
     if block.step is None or "step" in line.values:
@@ -225,6 +257,20 @@ def names_in(text: str) -> list[str]:
     )
 
 
+def scores_in(text: str) -> list[str]:
+    """Return the names of evaluations' scores in a log, in the order of their lines."""
+    names: dict[str, None] = {}
+    for line in filter(_MAY_BE_EVALUATED.search, re.split(r"[\r\n]", text)):
+        piece = _strip_markup(line[:2000])
+        evaluation = _EVALUATION.search(piece)
+        for match in _NAMED.finditer(piece):
+            name = match[1].strip()
+            scored = evaluation and evaluation.start() < match.start() and is_metric(name)
+            if scored or is_score(name):
+                names[name] = None
+    return list(names)
+
+
 def _ends(text: str) -> Iterator[int]:
     yield from (match.start() for match in _BREAK.finditer(text))
     yield len(text)
@@ -237,7 +283,9 @@ def _commas(text: str, names_by_field: Mapping[str, Sequence[str]]) -> Commas:
     """
     if not re.search(r"\d,\d", text):
         return Commas()
+    lowered = text.lower()
     names = (*names_by_field["loss"], *names_by_field["grad_norm"])
+    names = tuple(name for name in names if name.lower() in lowered)  # faster than the patterns
     return Commas.of(
         [match[1] for name in names for match in _compile_pattern(name).finditer(text)]
     )
@@ -252,11 +300,7 @@ def _line(
     """Return the record of a line, without its place; `None` for a line without a loss."""
     if (flat := _key_and_value(piece)) is not None:
         piece = flat
-    evaluated = (
-        [match[2] for match in _EVALUATED.finditer(piece) if match[1] not in names_by_field["loss"]]
-        if "loss" in piece.lower() and names_by_field["loss"][0] not in EVALUATED
-        else []
-    )
+    evaluated = _evaluated(piece, names_by_field["loss"])
     loss = _find(piece, "loss", names_by_field["loss"], defaults, commas)
     if loss is None and not evaluated and "loss" in piece.lower() and _EVALUATION.search(piece):
         first = _ANY_LOSS.search(piece)  # "Test set: Average loss: 0.0546"
@@ -270,9 +314,10 @@ def _line(
             and (value := _find(piece, what, names_by_field[what], defaults, commas)) is not None
         ):
             values[what] = value[0]
-    before = piece[: loss[1]] if loss else piece
+    before = piece[: loss[2]] if loss else piece
     return LogLine(
         values=values,
+        place=loss[1] if loss else -1,
         part=_part(before) if loss else EVALUATION,
         epoch=_epoch(before),
         counters=_counters(piece),
@@ -281,8 +326,32 @@ def _line(
     )
 
 
+def _evaluated(piece: str, loss_names: Sequence[str]) -> list[str]:
+    """Return the losses of evaluations in a line, as it has them."""
+    values: list[str] = []
+    if "loss" in _lowered(piece):
+        values = [match[2] for match in _EVALUATED.finditer(piece) if match[1] not in loss_names]
+    if len(loss_names) == 1 and (pattern := _counterpart(loss_names[0])) is not None:
+        values += [match[1] for match in pattern.finditer(piece)]
+    return values
+
+
+@cache
+def _counterpart(name: str) -> re.Pattern[str] | None:
+    """Match the name and number of an evaluation's loss that is not called a loss."""
+    pattern = None if "loss" in name.lower() else counterpart(name)
+    return pattern and re.compile(
+        rf"{pattern.pattern}{SEPARATOR}((?>{NUMBER}))(?![\w.])", re.IGNORECASE
+    )
+
+
 def _epoch(before: str) -> int | None:
-    epoch = _EPOCH.search(before) or _PAIR.match(before)
+    epoch = (
+        _EPOCH.search(before)
+        or _PAIR.match(before)
+        or _EPOCH_AND_STEP.search(before)
+        or _TRAIN_EPOCH.search(before)
+    )
     return int(epoch[1]) if epoch else None
 
 
@@ -292,7 +361,9 @@ def _counters(piece: str) -> dict[str, int]:
     counters = {word[1].lower(): int(word[2]) for word in reversed(list(_WORD.finditer(begin)))}
     if (pair := _PAIR.match(begin)) is not None:
         counters["pair"] = int(pair[2])
-    for match in _OF.finditer(begin):
+    if (both := _EPOCH_AND_STEP.search(begin)) is not None:
+        counters["of"] = int(both[2])
+    for match in () if both else _OF.finditer(begin):
         if not _BEFORE_EPOCHS.search(begin[: match.start(1)]):
             counters["of"] = int(match[1])
             break
@@ -303,21 +374,15 @@ def _counters(piece: str) -> dict[str, int]:
     return counters
 
 
-def _other_losses(piece: str, loss_names: Sequence[str]) -> tuple[str, ...]:
-    excluded = {name.lower() for name in (*loss_names, *EVALUATED)}
-    names = (
-        match[1].strip() for match in _NAMED.finditer(piece[:2000]) if "loss" in match[1].lower()
-    )
-    return tuple(name for name in names if name.lower() not in excluded and is_loss(name))
-
-
-def is_loss(name: str) -> bool:
-    """Return whether a name is that of a training's loss.
-
-    Losses of an evaluation, means of an epoch, and scales are not.
-    """
-    words = set(re.split(r"[^a-z]+", re.sub(r"loss(?![a-z])", " loss ", name.lower())))
-    return "loss" in words and not words & _NO_LOSS
+def _other_losses(piece: str, place: int = -1) -> tuple[str, ...]:
+    """Return the names of losses in a line but the one whose number is read at `place`."""
+    begin = piece[:2000]
+    if "loss" not in begin.lower() or WHOLE_RUN in begin:
+        return ()
+    matches = list(_NAMED.finditer(begin))
+    read = {match[1].strip() for match in matches if match.start() <= place < match.end()}
+    names = dict.fromkeys(match[1].strip() for match in matches)
+    return tuple(name for name in names if name not in read and is_loss(name))
 
 
 def _part(before: str) -> str:
@@ -327,6 +392,8 @@ def _part(before: str) -> str:
 
 
 def _rank(piece: str) -> int | None:
+    if (match := _OF_RANKS.search(piece[:200])) is not None:
+        return int(match[1])
     match = _RANK.match(piece)
     return None if match is None else int(match[1] or match[2])
 
@@ -358,21 +425,31 @@ def _find(
     names: Sequence[str],
     defaults: Mapping[str, Sequence[str]],
     commas: Commas,
-) -> tuple[tuple[float, bool], int] | None:
-    """Return the first named number, true if it is in milliseconds, and the place of its name."""
+) -> tuple[tuple[float, bool], int, int] | None:
+    """Return the first named number, true if it is in milliseconds, its place, and its name's."""
     lowered = _lowered(piece)
     for name in names:
         if name.lower() not in lowered:  # much faster than the pattern
             continue
-        for match in _compile_pattern(name).finditer(piece):
+        for match in _matches(_compile_pattern(name), piece):
             value = _value(match, what, name, commas)
             if value is not None:
-                return value, match.start()
+                return value, match.start(1), match.start()
     if what == "time" and names is defaults["time"] and "time" in lowered:
         timed = _compile_pattern("time").search(piece)
         if timed and timed[2] == "ms":  # "time 31.20ms": without a unit it may be the time of day
-            return (parse(timed[1]), True), timed.start()
+            return (parse(timed[1]), True), timed.start(1), timed.start()
     return None
+
+
+def _matches(pattern: re.Pattern[str], piece: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of a name, but for those that are the end of a longer name."""
+    match = pattern.search(piece)
+    while match is not None:
+        begin = match.start()
+        if not _NUMBERED.search(piece, max(0, begin - 40), begin + 1):
+            yield match
+        match = pattern.search(piece, match.end(1) - 1)
 
 
 @lru_cache(maxsize=1)
@@ -400,14 +477,11 @@ def _compile_pattern(name: str) -> re.Pattern[str]:
     No word may be before the name, unless columns part them: ``val loss`` is not a loss. A name of
     two words says which it is.
     """
-    before, between = (
-        r"(?:(?:^|[^A-Za-z_/\s\"'])\s*|(?<=\s\s)|(?<=\t)|(?<=[\"']\s))[\"']?",
-        r"[\s:=\"']{1,40}",
-    )
+    before = r"(?:(?:^|[^A-Za-z_/\s\"'])\s*|(?<=\s\s)|(?<=\t)|(?<=[\"']\s))[\"']?"
     if " " in name and name.lower().endswith("loss"):
         before = r"(?<![\w/.\-])[\"']?"
     return re.compile(
-        f"{before}{re.escape(name)}{between}((?>{NUMBER}))([A-Za-z%]{{0,12}})(?![A-Za-z0-9_#]|:\\d)",
+        f"{before}{re.escape(name)}{SEPARATOR}((?>{NUMBER}))([A-Za-z%]{{0,12}})(?![A-Za-z0-9_#]|:\\d)",
         re.IGNORECASE,
     )
 

@@ -8,6 +8,7 @@ counted, and evaluations kept as a separate series. Losses are read as they were
 four decimals keeps four, and the judge allows for that.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,15 @@ from typing import Any
 from ci_bench.formats import training_lines
 from ci_bench.formats.series import Unreadable
 from ci_bench.formats.training_lines import AVERAGE, EVALUATION, LogLine, in_milliseconds
+from ci_bench.formats.training_names import (
+    OF_EVALUATION,
+    canonical,
+    counterpart,
+    is_evaluated,
+    is_loss,
+    is_score,
+    is_statistic,
+)
 from ci_bench.formats.training_numbers import MILLISECONDS, NotANumber, is_whole, parse_spelled
 from ci_bench.formats.training_steps import (
     LogRecord,
@@ -30,12 +40,9 @@ from ci_bench.formats.training_steps import (
 from ci_bench.formats.training_tables import (
     HISTORY,
     Row,
-    canonical,
     document_of,
     flat,
     is_columns,
-    is_evaluated,
-    is_score,
     is_table,
     messages_of,
     names_of,
@@ -75,18 +82,19 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 
 OTHER_LOSSES = (
     "train_loss", "train_loss_step", "lm_loss", "total_loss", "train/loss_step",
-    "train/CrossEntropyLoss", "train loss", "training loss", "training_loss", "loss train",
+    "loss_metrics/global_avg_loss", "train/CrossEntropyLoss", "train loss", "training loss",
+    "training_loss", "loss train",
     "loss/train", "loss/train/total", "reduced_train_loss",
 )  # fmt: skip
 """Names of losses where no record has one by the names above."""
 COUNTERS = (
     "_step", "current_steps", "num_updates", "train/global_step", "trainer/global_step",
     "global_steps", "it", "update", "batch", "time/total_timesteps", "time/iterations",
+    "training_iteration", "#",
 )  # fmt: skip
 """Names of numbers that may count steps where no record has a step."""
-_MODES = ("mode", "split", "phase", "stage", "subset")
+_MODES = ("mode", "split", "phase", "stage", "subset", "collection")
 _OF_EVALUATION = ("val", "eval", "test", "dev")
-_WHOLE_RUN = "train_runtime"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,12 +158,13 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
     """
     if form not in FORMATS:
         raise Unreadable(f"format: {form!r} is not one of {', '.join(FORMATS)}")
+    text = training_lines.without_colours(text)
     form = _form(text) if form == "auto" else form
     names_by_field = {what: (names[what],) if what in names else NAMES[what] for what in NAMES}
     rows = None if form == "log" else list(_rows(text, form))
     losses = _search(text, rows, names_by_field, set_by_user="loss" in names)
-    if not losses.records and form == "jsonl":
-        text, rows = messages_of(rows or ()), None
+    if not losses.records and form == "jsonl" and (messages := messages_of(rows or ()).strip("\n")):
+        text, rows = messages, None
         losses = _search(text, rows, names_by_field, set_by_user="loss" in names)
     if not losses.records and form == "log" and (drawn := rows_of_drawing(text)):
         losses = _search(text, drawn, names_by_field, set_by_user="loss" in names)
@@ -168,7 +177,11 @@ def read(text: str, names: Mapping[str, str], form: str = "auto") -> Log:
             " (`losses.loss`)"
         )
     must_say(names, losses.records)
-    losses.others.update(dict.fromkeys(filter(is_score, _names_in(text, rows))))
+    scores = training_lines.scores_in(text) if rows is None else filter(is_score, names_of(rows))
+    twin = counterpart(names["loss"]) if "loss" in names else None
+    losses.others.update(
+        dict.fromkeys(name for name in scores if not (twin and twin.fullmatch(name)))
+    )
     return _log(losses)
 
 
@@ -182,23 +195,27 @@ def _search(
     """Return the records with a loss by the names of each field.
 
     Without such records, other names of losses are tried, then the only one of the log, unless
-    the user set a name.
+    the user set a name. If every loss looks like one of an evaluation, the looks are ignored.
     """
+    if set_by_user:
+        return _read_losses(text, rows, names_by_field, lenient=True)
     losses = _read_losses(text, rows, names_by_field)
-    if losses.records or set_by_user:
+    if losses.records:
         return losses
-    other = _read_losses(text, rows, {**names_by_field, "loss": OTHER_LOSSES})
-    if other.records:
+    evaluations = sum(losses.left_out.values())
+    other_names = {**names_by_field, "loss": OTHER_LOSSES}
+    other = _read_losses(text, rows, other_names)
+    if other.records and len(other.records) >= evaluations:
         return other
-    loss_names = [name for name in _names_in(text, rows) if training_lines.is_loss(name)]
-    return (
-        replace(
-            _read_losses(text, rows, {**names_by_field, "loss": tuple(loss_names)}),
-            loss=loss_names[0],
-        )
-        if len(loss_names) == 1
-        else losses
-    )
+    loss_names = [
+        name for name in _names_in(text, rows) if is_loss(name) and not is_statistic(name)
+    ]
+    if len(loss_names) == 1 and canonical(loss_names[0]) not in names_by_field["loss"]:
+        only = {**names_by_field, "loss": tuple(loss_names)}
+        return replace(_read_losses(text, rows, only, lenient=True), loss=loss_names[0])
+    losses = _read_losses(text, rows, names_by_field, lenient=True)
+    other = losses if losses.records else _read_losses(text, rows, other_names, lenient=True)
+    return other if other.records else losses
 
 
 def _names_in(text: str, rows: Sequence[Row] | None) -> list[str]:
@@ -268,12 +285,13 @@ def _no_loss(
     tried: Sequence[str], text: str, rows: Sequence[Row] | None, losses: _FoundLosses
 ) -> str:
     """Explain why the log has no steps, with the names that it has."""
+    names = _names_in(text, rows)
     if losses.left_out:
+        others = [repr(name[:100]) for name in names if is_loss(name)][:SHOWN]
         return (
             f"it has no training step, only {_counted(losses.left_out)}; name another loss with"
-            " `losses.loss`"
+            f" `losses.loss`{': it has ' if others else ''}{', '.join(others)}"
         )
-    names = _names_in(text, rows)
     reason = f"no record of it has a loss, by the name of {' or '.join(map(repr, tried))}"
     if not names:
         return f"{reason}; it has no names with numbers"
@@ -339,9 +357,16 @@ def _rows(text: str, form: str) -> Iterator[Row]:
 
 
 def _read_losses(
-    text: str, rows: Sequence[Row] | None, names_by_field: Mapping[str, Sequence[str]]
+    text: str,
+    rows: Sequence[Row] | None,
+    names_by_field: Mapping[str, Sequence[str]],
+    *,
+    lenient: bool = False,
 ) -> _FoundLosses:
-    return _of_lines(text, names_by_field) if rows is None else _of_rows(rows, names_by_field)
+    """Return the losses by these names; `lenient` takes an evaluation's if there are no others."""
+    if rows is not None:
+        return _of_rows(rows, names_by_field)
+    return _of_lines(text, names_by_field, lenient=lenient)
 
 
 def _of_rows(rows: Iterable[Row], names_by_field: Mapping[str, Sequence[str]]) -> _FoundLosses:
@@ -355,10 +380,9 @@ def _of_rows(rows: Iterable[Row], names_by_field: Mapping[str, Sequence[str]]) -
             epoch = values.get("epoch")
             epoch = epoch if isinstance(epoch, int) else _integer(epoch)
             losses.records.append(replace(record, epoch=epoch, counters=_counters_of(values)))
-            if len(losses.records) <= training_lines.MOST_FIRST:
-                losses.others.update(
-                    dict.fromkeys(_other_losses(row, names_by_field["loss"], record.loss))
-                )
+        if not part and (record is None or len(losses.records) <= training_lines.MOST_FIRST):
+            others = _other_losses(row, names_by_field["loss"], record)
+            losses.others.update(dict.fromkeys(others))
         if part == AVERAGE:
             losses.left_out["averages"] += 1
         elif part and record is not None:
@@ -372,24 +396,35 @@ def _of_rows(rows: Iterable[Row], names_by_field: Mapping[str, Sequence[str]]) -
 def _evaluated(values: Mapping[str, Any], loss_names: Sequence[str]) -> list[float]:
     """Return the losses of evaluations in a row."""
     losses: list[float] = []
+    twin = counterpart(loss_names[0]) if len(loss_names) == 1 else None
     for name in values:
-        if name not in loss_names and is_evaluated(name):
+        if name not in loss_names and (is_evaluated(name) or (twin and twin.fullmatch(name))):
             with suppress(Unreadable):  # "n/a" until the first evaluation
                 losses += [value[0]] if (value := _value(values, [name])) else []
     return losses
 
 
-def _other_losses(values: Mapping[str, Any], loss_names: Sequence[str], loss: float) -> list[str]:
+def _other_losses(
+    values: Mapping[str, Any], loss_names: Sequence[str], record: LogRecord | None
+) -> list[str]:
     """Return the names of a row's losses but the one that is read, which may have two."""
-    excluded = {canonical(name) for name in loss_names}
-    others = (
-        name for name in values if canonical(name) not in excluded and training_lines.is_loss(name)
-    )
+    names = {canonical(name): name for name in values}
+    read = next((name for name in map(canonical, loss_names) if name in names), None)
+    others = (name for name in values if canonical(name) != read and is_loss(name))
     return [
         name
         for name in others
-        if isinstance(values[name], float | int | str) and values[name] != loss
+        if (value := _number_of(values[name])) is not None
+        and (record is None or value != record.loss)
     ]
+
+
+def _number_of(value: Any) -> float | None:
+    """Return a number of a row, which may be a text; `None` for anything else."""
+    try:
+        return parse_spelled(value) if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _counters_of(values: Mapping[str, Any]) -> dict[str, int]:
@@ -410,14 +445,14 @@ def _integer(value: Any) -> int | None:
 
 def _part_of(values: Mapping[str, Any]) -> str:
     """Return the part that a row names: an evaluation, or the average of a run."""
-    if _WHOLE_RUN in values:
+    if training_lines.WHOLE_RUN in values:
         return AVERAGE
-    modes = (values.get(name) for name in _MODES)
-    return (
-        EVALUATION
-        if any(isinstance(mode, str) and mode.lower().startswith(_OF_EVALUATION) for mode in modes)
-        else ""
+    modes = [mode.lower() for name in _MODES if isinstance(mode := values.get(name), str)]
+    evaluated = any(
+        mode.startswith(_OF_EVALUATION) or OF_EVALUATION & set(re.split(r"[^a-z]+", mode))
+        for mode in modes
     )
+    return EVALUATION if evaluated else ""
 
 
 def of_objects(
@@ -453,13 +488,15 @@ def _value(values: Mapping[str, Any], names: Sequence[str]) -> tuple[float, bool
     return None
 
 
-def _of_lines(text: str, names_by_field: Mapping[str, Sequence[str]]) -> _FoundLosses:
+def _of_lines(
+    text: str, names_by_field: Mapping[str, Sequence[str]], *, lenient: bool
+) -> _FoundLosses:
     """Return the steps of a log.
 
-    If every line with a loss looks like one of an evaluation, the looks are ignored.
+    If every line with a loss looks like one of an evaluation, `lenient` ignores the looks.
     """
     lines = training_lines.read_lines(text, names_by_field, NAMES)
-    if not any("loss" in line.values and not line.part for line in lines):
+    if lenient and not any("loss" in line.values and not line.part for line in lines):
         lines = [replace(line, part="") if "loss" in line.values else line for line in lines]
     has_steps = any("step" in line.values for line in lines)
     losses = _FoundLosses(records=[], evaluations=[], left_out=Counter())

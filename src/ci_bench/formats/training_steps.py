@@ -187,33 +187,45 @@ def _in_order(rank: int, records: Sequence[LogRecord]) -> tuple[LogRecord, ...]:
     epochs = _by_epoch(records)
     if epochs is not None:
         return epochs
-    line_of_step: dict[int, int] = {}
+    keys = {(record.epoch, record.step) for record in records}
+    if len(keys) == len(records) or len({epoch for epoch, _ in keys}) == 1:
+        records = [replace(record, epoch=None) for record in records]  # it does not matter
+    line_of_step: dict[str, int] = {}
     for record in records:
-        if record.step in line_of_step:
-            where = f"records {line_of_step[record.step] + 1:,} and {record.line + 1:,}"
+        step = record.label if record.epoch is not None else f"step {record.step}"
+        if step in line_of_step:
+            where = f"records {line_of_step[step] + 1:,} and {record.line + 1:,}"
             raise Unreadable(
-                f"step {record.step} of rank {rank} is there twice ({where}); have one process log,"
-                " or name its `rank` and `step`"
+                f"{step} of rank {rank} is there twice ({where}); have one process log, keep one"
+                " attempt of a run that was started again, or name its `rank` and `step`"
             )
-        line_of_step[record.step or 0] = record.line
+        line_of_step[step] = record.line
     raise AssertionError("some step is there twice")
 
 
 def _by_epoch(records: Sequence[LogRecord]) -> tuple[LogRecord, ...] | None:
     """Return records whose steps restart with each epoch; `None` if they do not.
 
-    Epochs are as the log counts them, else a new one begins when steps restart.
+    Epochs are as the log counts them, else a new one begins when steps restart. A run that was
+    started again has such steps, too, but its first part is shorter.
     """
     keys = [(record.epoch, record.step) for record in records]
-    if all(record.epoch is not None for record in records) and len(set(keys)) == len(keys):
-        return tuple(sorted(records, key=lambda record: (record.epoch or 0, record.step or 0)))
+    if all(record.epoch is not None for record in records):
+        if len(set(keys)) == len(keys):
+            return tuple(sorted(records, key=lambda record: (record.epoch or 0, record.step or 0)))
+        if len({epoch for epoch, _ in keys}) > 1:
+            return None
     epoch, before, first, counted = 1, -1, records[0].step or 0, []
+    starts = {first}
     for record in records:
         step = record.step or 0
         if step <= before:
             if step == before or step > first:
                 return None
             epoch += 1
+            starts.add(step)
         before = step
         counted.append(replace(record, epoch=epoch))
-    return tuple(counted)
+    lengths = Counter(record.epoch for record in counted)
+    again = len(starts) == 1 and max(lengths.values()) > lengths[1] + 1
+    return None if again else tuple(counted)

@@ -11,27 +11,22 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from ci_bench.formats.series import Unreadable
+from ci_bench.formats.training_names import OF_EVALUATION, is_evaluated
 from ci_bench.formats.training_numbers import Commas, NotANumber, parse_spelled
 
 Row = tuple[int, dict[str, Any]]
 HISTORY = "log_history"
-MOST_COLUMNS, MOST_NAMES = 1000, 4096
+MOST_COLUMNS, MOST_DEPTH = 1000, 8
 LEAST_ROWS = 2
 NAMED = ("step", "loss")
 """The names of two columns that have none."""
-OF_EVALUATION = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
-"""Words of names that belong to evaluations."""
-SCORE = re.compile(
-    "acc|accuracy|top1|top5|f1|precision|recall|auc|auroc|mcc|bleu|sacrebleu|chrf|rouge|rouge1"
-    "|rouge2|rougel|meteor|wer|cer|ppl|perplexity|bpb|exact|map|map50|iou|miou|dice|psnr|ssim|fid"
-    "|mse|rmse|mae|r2|pearson|spearmanr|matthews|score|reward"
-)
-"""Words of names of scores that evaluations give besides a loss."""
 _MESSAGES = ("message", "msg", "event", "text")
+_BAR_AFTER = re.compile(r":\s{1,4}\d{1,3}%.*$")
+"""The progress bar after a row of numbers, as ultralytics draws it."""
+_OF_ALL = re.compile(r"\d{1,9}/\d{1,9}")
 _BARS = "|│┃║"
 _RULES = _BARS + "-=+:·─━═┌┐└┘├┤┬┴┼┏┓┗┛┣┫┳┻╋┡┩╇╈┢┪╞╡╪╔╗╚╝╠╣╦╩╬ \t"
 
@@ -69,6 +64,7 @@ def rows_of_table(text: str) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=False)
     try:
         header = [name.strip() for name in next(row for row in reader if row)]
+        names = _without_run(header)
         commas = delimiter == ";" and Commas.of(re.split(r"[;\s]+", text)).decimal
         for row in reader:
             if row == [] or [name.strip() for name in row] == header:
@@ -78,10 +74,22 @@ def rows_of_table(text: str) -> Iterator[Row]:
                     f"line {reader.line_num} has {len(row)} cells, but the header has {len(header)}"
                 )
             values = [cell.strip().replace(",", ".") if commas else cell.strip() for cell in row]
-            cells = {name: cell for name, cell in zip(header, values, strict=True) if cell}
+            cells = {name: cell for name, cell in zip(names, values, strict=True) if cell}
             yield reader.line_num - 1, cells
     except csv.Error as error:
         raise Unreadable(f"line {reader.line_num} is not a valid table row: {error}") from None
+
+
+def _without_run(header: Sequence[str]) -> list[str]:
+    """Return the names in a chart that W&B exported, without that of its only run.
+
+    Such a header is ``Step, sunny-1 - loss, sunny-1 - loss__MIN, sunny-1 - loss__MAX``.
+    """
+    runs = {name.rpartition(" - ")[0] for name in header if f"{name}__MIN" in header}
+    if len(runs) != 1:
+        return list(header)
+    prefix = f"{runs.pop()} - "
+    return [name.removeprefix(prefix) for name in header]
 
 
 def is_columns(text: str) -> bool:
@@ -217,45 +225,30 @@ def _is_step(key: Any) -> bool:
     return isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= 15  # noqa: PLR2004 - digits of a step
 
 
-@lru_cache(maxsize=MOST_NAMES)
-def is_evaluated(name: str) -> bool:
-    """Return whether a column holds losses of evaluations.
-
-    Such names are ``val_loss``, ``val/box_loss``, ``Validation Loss``, ``loss/val``,
-    ``valid-logloss``.
-    """
-    words = set(re.split(r"[^a-z]+", name.lower()))
-    return bool(words & {"loss", "logloss", "mlogloss"}) and bool(words & OF_EVALUATION)
-
-
-@lru_cache(maxsize=MOST_NAMES)
-def is_score(name: str) -> bool:
-    """Return whether a name is that of an evaluation's score, such as ``eval_accuracy``."""
-    words = set(re.split(r"[^a-z0-9]+", name.lower()))
-    return any(map(SCORE.fullmatch, words)) and bool(words & OF_EVALUATION)
-
-
-@lru_cache(maxsize=MOST_NAMES)
-def canonical(name: str) -> str:
-    """Ignore case, spaces and dashes of a name: ``Training Loss`` is ``training_loss``."""
-    return re.sub(r"[\s\-]+", "_", name.strip().lower())
-
-
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a JSON object and of the objects in it, by name.
 
-    Inner ones are ``metrics.loss``, and also ``loss`` if that is free.
+    Inner ones are ``metrics.loss``, and also ``loss`` if that is free and no object is in theirs.
     """
     nested = {name: value for name, value in values.items() if isinstance(value, Mapping)}
     if not nested:
         return dict(values)
     flattened = dict(values)
     for name, value in nested.items():
-        inner = flat(value) if not any(isinstance(each, Mapping) for each in value.values()) else {}
-        flattened |= {f"{name}.{key}": each for key, each in inner.items()}
-        if not is_evaluated(f"{name}.loss"):
-            flattened = {**inner, **flattened}
+        flattened |= {f"{name}.{key}": each for key, each in _leaves(value, MOST_DEPTH)}
+        has_objects = any(isinstance(each, Mapping) for each in value.values())
+        if not has_objects and not is_evaluated(f"{name}.loss"):
+            flattened = {**value, **flattened}
     return flattened
+
+
+def _leaves(values: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield the values in an object and in the objects in it, with dots in their names."""
+    for name, value in values.items():
+        if not isinstance(value, Mapping):
+            yield name, value
+        elif depth > 1:
+            yield from ((f"{name}.{key}", each) for key, each in _leaves(value, depth - 1))
 
 
 def messages_of(rows: Sequence[Row]) -> str:
@@ -274,25 +267,38 @@ def rows_of_drawing(text: str) -> list[Row]:
 
     A table is drawn with bars or laid out with spaces. A block has two columns, name and value.
     """
-    rows, header, section, block = list[Row](), list[str](), "", dict[str, Any]()
+    rows, headers, section, block = list[Row](), dict[int, list[str]](), "", dict[str, Any]()
+    bar = ""
     for number, line in enumerate(text.splitlines()):
-        cells = _cells(line)
+        bare = _BAR_AFTER.sub("", line)
+        cells = _cells(bare)
         if len(cells) < LEAST_ROWS:
             if block:
                 rows.append((number, block))
             section, block = "", {}
             if line.strip(_RULES):
-                header = []
+                headers = {}
         elif not any(map(_is_number, cells)) and all(cells):
-            header = cells
-        elif len(cells) == len(header) and any(map(_is_number, cells)):
-            rows.append(
-                (number, {name: cell for name, cell in zip(header, cells, strict=True) if cell})
-            )
+            headers = {len(names): names for names in (_wide_cells(bare), cells)}
+        elif len(cells) in headers and any(map(_is_number, cells)):
+            if bar and bar == (cells[0] if bare != line else ""):
+                rows.pop()  # the bar of this row was drawn again
+            bar = cells[0] if bare != line else ""
+            rows.append((number, _drawn_row(headers[len(cells)], cells)))
         elif len(cells) == LEAST_ROWS and not _is_number(cells[0]):
             section = cells[0] if not cells[1] else section
             block |= {section + cells[0]: cells[1]} if cells[1] else {}
     return [*rows, (len(text.splitlines()), block)] if block else rows
+
+
+def _drawn_row(header: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
+    """Return a drawn row by name: ``1/100`` is 1, and a first cell ``validation`` is a split."""
+    row: dict[str, Any] = {
+        name: cell.partition("/")[0] if _OF_ALL.fullmatch(cell) else cell
+        for name, cell in zip(header, cells, strict=True)
+        if cell
+    }
+    return {"split": cells[0], **row} if cells[0].lower() in OF_EVALUATION else row
 
 
 def _cells(line: str) -> list[str]:
@@ -308,9 +314,18 @@ def _cells(line: str) -> list[str]:
     return bare.split() if re.search(r"\S\s{2,}\S", bare) else []
 
 
+def _wide_cells(line: str) -> list[str]:
+    """Return the parts of a line between two spaces or more: names of several words."""
+    bare = line.strip()
+    return _cells(line) if bare[:1] in _BARS else re.split(r"\s{2,}", bare)
+
+
 def names_of(rows: Sequence[Row]) -> list[str]:
     """Return the names in rows, in the order of their first rows."""
-    return list(dict.fromkeys(name for _, row in rows for name in row))[:MOST_COLUMNS]
+    names = (
+        name for _, row in rows for name, value in row.items() if not isinstance(value, Mapping)
+    )
+    return list(dict.fromkeys(names))[:MOST_COLUMNS]
 
 
 def document_of(text: str) -> Any:

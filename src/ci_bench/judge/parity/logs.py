@@ -41,6 +41,7 @@ CONTROL = 0.01
 LATE = 3
 """The control of a late change begins with the last third."""
 
+Evaluations = tuple[float | None, ...]
 Judge = Callable[[ParityEvidence, Trace, Masks], ParityFinding]
 Ask = Callable[[ParityEvidence, Trace], ParityFinding]
 
@@ -66,11 +67,12 @@ def log_finding(evidence: ParityEvidence, run: Trace, masks: Masks, judge: Judge
     reference = first_of(evidence, Role.REFERENCE, run.seed)
     if reference is None or (reference.start, reference.data) != (run.start, run.data):
         return judge(evidence, run, masks)
+    unnumbered = _unnumbered(reference, run)
     if bool(reference.steps) != bool(run.steps):
         reference, run = replace(reference, steps=()), replace(run, steps=())
     if hole := _lone_hole(reference, run):
         return _closed(hole, reference, run)
-    matched = _match(reference, run)
+    matched = _match(reference, run, unnumbered)
     if len(matched.losses) < LEAST_STEPS:
         detail = f"parity needs {LEAST_STEPS} steps, and {len(matched.losses)} were compared"
         stop = insufficient(_joined(detail, matched.short), len(matched.losses))
@@ -81,7 +83,7 @@ def log_finding(evidence: ParityEvidence, run: Trace, masks: Masks, judge: Judge
             finding, verdict=Parity.INSUFFICIENT_DATA, detail=f"learning unknown: {reason}"
         )
     if finding.verdict.holds:
-        finding = _with_evaluations(finding, evidence, reference, run, complete=not matched.short)
+        finding = _with_evaluations(finding, evidence, reference, run, short=matched.short)
     if finding.verdict.holds and (matched.short or 2 * len(matched.losses) < matched.recorded):
         few = (
             ""
@@ -122,7 +124,21 @@ def _over(
     return second if second.verdict.broken or finding.verdict.holds else finding
 
 
-def _match(reference: Trace, run: Trace) -> Matched:
+def _unnumbered(reference: Trace, run: Trace) -> str:
+    """Explain why steps of logs of other lengths are matched by their order; else empty."""
+    lacking = [
+        name for name, trace in (("candidate", run), ("reference", reference)) if not trace.steps
+    ]
+    if not lacking or len(run.loss) == len(reference.loss):
+        return ""
+    whose = "both logs" if len(lacking) > 1 else f"the {lacking[0]}'s log"
+    return (
+        f"no number in {whose} counts every step once, so steps are matched by their order, which a"
+        " missing or repeated line shifts"
+    )
+
+
+def _match(reference: Trace, run: Trace, unnumbered: str) -> Matched:
     ours, theirs = _labels(run), _labels(reference)
     shared = set(ours) & set(theirs)
     common = [label for label in theirs if label in shared]
@@ -132,12 +148,13 @@ def _match(reference: Trace, run: Trace) -> Matched:
     recorded = [
         set(common) - _missing(trace) if trace.grad_norm else set() for trace in (reference, run)
     ]
-    shorts = [_lengths(theirs, ours) if len(shared) < max(len(ours), len(theirs)) else ""]
+    shorts = [_lengths(theirs, ours, len(shared))]
     counts = [0 if trace.ranks is None else len(trace.ranks.loss) for trace in (reference, run)]
     shorts.append(_ranks(*counts) if counts[0] != counts[1] else "")
     shorts.append(_norms(reference, run, *map(len, recorded)) if recorded[0] != recorded[1] else "")
     holes = len(common) - len(losses)
-    notes = [f"{holes} steps are not finite on both sides and not compared" if holes else ""]
+    uneven = f"{holes} steps are not finite on both sides and not compared" if holes else ""
+    notes = [unnumbered, uneven]
     if 0 < len(norms) < len(losses):
         few = "" if len(norms) >= LEAST_STEPS else ", which is too few"
         notes.append(f"gradient norms are compared at {len(norms)} of {len(losses)} steps{few}")
@@ -175,8 +192,11 @@ def _missing(trace: Trace) -> set[str]:
     }
 
 
-def _lengths(theirs: Sequence[str], ours: Sequence[str]) -> str:
-    if len(theirs) != len(ours):
+def _lengths(theirs: Sequence[str], ours: Sequence[str], shared: int) -> str:
+    """Describe how the steps of the runs differ; empty if they do not."""
+    if shared == max(len(ours), len(theirs)):
+        return ""
+    if shared and len(theirs) != len(ours):
         return (
             f"the runs have {len(ours):,} (candidate) and {len(theirs):,} (reference) steps: they"
             " must be equally long"
@@ -380,20 +400,24 @@ def _with_evaluations(
     reference: Trace,
     run: Trace,
     *,
-    complete: bool,
+    short: str,
 ) -> ParityFinding:
     """Extend the finding by the evaluation losses, a separate series.
 
-    Of runs that are not `complete`, only the evaluations that both have are compared.
+    Of runs that do not have the same steps, which `short` describes, the evaluations that belong to
+    the same steps are compared.
     """
     ours, theirs = run.evaluations, reference.evaluations
-    if not complete:
-        ours, theirs = (losses[: min(len(ours), len(theirs))] for losses in (ours, theirs))
+    equal = (
+        f"the steps that both runs have are equal ({short})" if short else "the training is equal"
+    )
+    if short:
+        ours, theirs = _shared_evaluations(reference, run)
     if ours == theirs:
         return finding
     if len(ours) != len(theirs):
         detail = (
-            f"the training is equal, but there are {len(ours)} (candidate) and {len(theirs)}"
+            f"{equal}, but there are {len(ours)} (candidate) and {len(theirs)}"
             " (reference) evaluations"
         )
         return replace(finding, verdict=Parity.INSUFFICIENT_DATA, detail=detail)
@@ -412,9 +436,7 @@ def _with_evaluations(
     first = int(beyond[0])
     share = (head[first] - base[first]) / abs(base[first]) if base[first] else math.nan
     size = f"off by {percent(share)}" if math.isfinite(share) else "not finite on one side"
-    detail = (
-        f"the training is equal, but the loss of evaluation {first + 1} of {len(theirs)} is {size}"
-    )
+    detail = f"{equal}, but the loss of evaluation {first + 1} of {len(theirs)} is {size}"
     unknown = not runs
     why = f"; {why_unknown(evidence, reference)}" if unknown else ""
     verdict = Parity.INSUFFICIENT_DATA if unknown else Parity.DIFFERENT_MATH
@@ -428,6 +450,19 @@ def _with_evaluations(
         step=f"evaluation {first + 1}",
         apart_first=float(share) if math.isfinite(share) else None,
     )
+
+
+def _shared_evaluations(reference: Trace, run: Trace) -> tuple[Evaluations, Evaluations]:
+    """Return the evaluations of both runs that belong to the same steps.
+
+    That is known if one run ended earlier. Its last evaluation may be the one at its end.
+    """
+    ours, theirs = _labels(run), _labels(reference)
+    common = min(len(ours), len(theirs))
+    if ours[:common] != theirs[:common]:
+        return (), ()
+    count = min(len(run.evaluations), len(reference.evaluations)) - (len(ours) != len(theirs))
+    return run.evaluations[: max(count, 0)], reference.evaluations[: max(count, 0)]
 
 
 def _evaluation_scores(base: Floats, head: Floats, others: Iterable[Floats]) -> Floats:

@@ -88,8 +88,9 @@ def _changed_learning(case: CaseComparison) -> str:
     if finding is None:
         return ""
     evaluated = finding.signal == "evaluation_loss"
+    short = finding.steps < (finding.recorded or 0)
     what, rest = (
-        ("evaluation loss", "the training is equal, ")
+        ("evaluation loss", f"the {'compared steps are' if short else 'training is'} equal, ")
         if evaluated
         else (f"{_signal(finding)} of the training", "")
     )
