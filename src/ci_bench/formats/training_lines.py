@@ -155,9 +155,13 @@ class _Block:
     """Step, epoch and gradient norm of a record of several lines, and its place among all."""
 
     step: int | None = None
+    """Number of the step; `None` before a line has it."""
     epoch: int | None = None
+    """Number of the epoch; `None` before a line has it."""
     norm: tuple[float, bool] | None = None
+    """Gradient norm, as `Values` has it; `None` before a line has it."""
     place: int | None = None
+    """Place of the record among all; `None` before its loss."""
     others: dict[str, None] = field(default_factory=dict)
     """Names of losses in lines without the one that is read."""
 

@@ -363,7 +363,7 @@ def _read_losses(
     *,
     lenient: bool = False,
 ) -> _FoundLosses:
-    """Return the losses by these names; `lenient` takes an evaluation's if there are no others."""
+    """Return the losses by these names; `lenient` falls back on an evaluation's."""
     if rows is not None:
         return _of_rows(rows, names_by_field)
     return _of_lines(text, names_by_field, lenient=lenient)

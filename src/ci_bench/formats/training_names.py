@@ -1,7 +1,7 @@
 """Names in logs of trainings: losses of the training, losses and scores of its evaluations.
 
-Owns which names belong to an evaluation, and which other losses and scores a log has, so that a
-report lists those that are not compared.
+Owns which names belong to an evaluation, and which other losses and scores a log has. A report
+lists those that are not compared.
 """
 
 import re
