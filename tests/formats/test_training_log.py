@@ -218,3 +218,10 @@ def test_whole_losses_that_do_not_count_are_losses(losses):
 def test_a_loss_that_the_user_names_may_count():
     text = "".join(f"loss {n} {3 / (n + 1):.4f}\n" for n in range(40))
     assert len(read(text, {"loss": "loss"}).ranks[0]) == 40
+
+
+def test_lines_with_commas_are_no_table():
+    text = "iter 0: loss 10.98, time 31.20ms\niter 1: loss 9.5, tokens 1,200.5\niter 2: loss 8.1\n"
+    assert [record.loss for record in read(text, {}).ranks[0]] == [10.98, 9.5, 8.1]
+    text = "iter 0: loss 10.98, 31.20ms\niter 1: loss 9.5 at 1,200.5\niter 2: loss 8.1, 3ms\n"
+    assert [record.loss for record in read(text, {}).ranks[0]] == [10.98, 9.5, 8.1]

@@ -23,6 +23,8 @@ MOST_COLUMNS, MOST_DEPTH = 1000, 8
 LEAST_ROWS = 2
 NAMED = ("step", "loss")
 """The names of two columns that have none."""
+_WITH_LOSS = re.compile(r"loss[\s:=]{1,9}[-+]?\d+\.\d", re.IGNORECASE)
+"""A name with its number: the text is lines of a log, no header."""
 _MESSAGES = ("message", "msg", "event", "text")
 _BAR_AFTER = re.compile(r":\s{1,4}\d{1,3}%.*$")
 """The progress bar after a row of numbers, as ultralytics draws it."""
@@ -43,6 +45,7 @@ def is_table(text: str) -> bool:
     return (
         bool(rows)
         and not any(map(_is_number, header))
+        and not any(map(_WITH_LOSS.search, header))
         and all(header)
         and all(len(row) == len(header) for row in rows[: -1 or None])
         and any(_is_number(cell) for cell in rows[0])
