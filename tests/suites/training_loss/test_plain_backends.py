@@ -229,7 +229,7 @@ def test_without_memory_for_two_models_masks_are_not_tested(tmp_path, monkeypatc
     def too_large(*_arguments, **_options):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(verify, "unexplained_by_masks", too_large)
+    monkeypatch.setattr(verify, "compare_first_steps", too_large)
     evidence, findings = verified(
         tmp_path, own("drawing"), num_samples=800, seeds=2, perturbations=1
     )
