@@ -15,7 +15,7 @@ WORKERS := --numprocesses $(JOBS) --no-loadscope-reorder --max-worker-restart 0
 
 help:
 	@echo "make bench    gate this checkout against its base commit with the embedded default, print the pull-request comment"
-	@echo "make test     run the tests that are quick: ten minutes, with what they need installed (no GPU, no network)"
+	@echo "make test     run the tests that are quick: twelve minutes, with what they need installed (no GPU, no network)"
 	@echo "make test-all run all tests; make test-rest those of tests/in_ci.txt, which make test leaves out"
 	@echo "make test-oldest run the quick tests with the oldest supported torch and transformers (constraints-oldest.txt), in Python 3.12"
 	@echo "make gpu-tests run the tests of a card in this Python, tier by tier, ten minutes each (TIER=clock, PYTHON=python3.12)"

@@ -54,6 +54,13 @@ def test_there_are_commands_to_check():
     assert len(commands()) >= 5
 
 
+def test_the_tests_that_show_a_difference_from_the_old_tools_exist():
+    page = (ROOT / "docs" / "internals" / "predecessors.md").read_text()
+    paths = re.findall(r"`T ([\w/]+\.py)", page)
+    assert len(paths) > 20
+    assert not [path for path in paths if not (ROOT / "tests" / path).exists()]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_no_page_names_a_command_that_is_gone(page, capsys):
     if page.parent.name == "adr" or page.name == "upgrading.md":

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402 - only with torch
 from torch.nn import functional  # noqa: E402
 
+from ci_bench.suites.shared.worker import redrawing  # noqa: E402
 from ci_bench.suites.shared.worker.draws import (  # noqa: E402
     SEEDS,
     Draws,
@@ -249,3 +250,31 @@ def test_a_place_that_another_drowns_is_not_seen():
 
 def test_a_place_whose_result_nobody_takes_is_no_place():
     assert redraw(eager_steps(Drowned(0.0)), EPSILON, 32).control().places == 1
+
+
+KINDS = (Dropout.ATTENTION, Dropout.LAYER)
+SEEN = Control(places=1, kinds=(Dropout.ATTENTION,), unseen=())
+
+
+@pytest.mark.parametrize(
+    ("kinds", "alone", "expected"),
+    [
+        (KINDS, redrawing.Tested(unexplained="", control=SEEN), ("", "")),
+        (KINDS, redrawing.Tested(unexplained="loss is odd", control=None), ("with only dropout in attention, loss is odd", "")),
+        (KINDS, redrawing.Tested(unexplained="", control=Control(places=2, kinds=KINDS[:1], unseen=KINDS[:1])), ("", "attention")),
+        (KINDS, None, ("", "attention")),
+        (KINDS[:1], redrawing.Tested(unexplained="", control=SEEN), ("", "attention")),
+    ],
+    ids=["seen by itself", "a fault", "unseen by itself too", "not testable", "the only kind"],
+)  # fmt: skip
+def test_a_kind_that_others_drown_is_looked_at_by_itself(kinds, alone, expected):
+    """With one kind there are no others to turn off."""
+    control = Control(places=3, kinds=kinds, unseen=(Dropout.ATTENTION,))
+    asked = []
+
+    def test(kind):
+        asked.append(kind)
+        return alone
+
+    assert redrawing.Tested(unexplained="", control=control).with_each_alone(test) == expected
+    assert asked == ([Dropout.ATTENTION] if len(kinds) > 1 else [])
